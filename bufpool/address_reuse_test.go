@@ -15,7 +15,7 @@ func dropBuffers(p *Pool, size, n int) {
 	}
 }
 
-// putForeign puts n slices that the pool did not allocate but whose capacity is a class. It checks
+// putForeign puts n slices whose capacity is a class but that the pool did not allocate. It checks
 // that every Put is refused.
 func putForeign(t *testing.T, p *Pool, size, n int) {
 	t.Helper()
@@ -28,8 +28,8 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 	}
 }
 
-// After a buffer of the pool was dropped and collected, the next slice of that size often has the
-// same address. Put always refuses that slice.
+// After a buffer is dropped and collected, a new slice often has the same address. Put always
+// refuses such a slice.
 func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 	p := mustPool(t, Config{})
 	for range testkit.Rounds(100, 10_000) {
@@ -49,7 +49,7 @@ func TestAddressIsNotReusedWhileRegistered(t *testing.T) {
 	gate, entered := make(chan struct{}), make(chan struct{})
 	runtime.SetFinalizer(new([64]byte), func(*[64]byte) {
 		close(entered)
-		<-gate // blocks the goroutine that runs all finalizers
+		<-gate // blocks the goroutine that runs finalizers
 	})
 	for waiting := true; waiting; {
 		runtime.GC()

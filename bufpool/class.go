@@ -15,7 +15,7 @@ type class struct {
 
 	dropped func(mem *byte) // the finalizer set on each buffer
 
-	_ [64]byte // separates the fields above, which do not change, from the counters
+	_ [64]byte // keeps the counters out of the cache line of the immutable fields
 	counters
 
 	quarantine []item // debug mode: quarantined buffers, the oldest first; guarded by the lock of the only list
@@ -49,18 +49,17 @@ func newClass(size, limit, maxLists int) *class {
 }
 
 // hint returns the index of the list to try first, derived from the address of the caller's stack.
-// A goroutine that calls from about the same stack depth gets the same list each time; another
-// goroutine usually gets another list. A stack address is used because no other identity of a
-// goroutine is cheap to read. A bad hint only costs time.
+// Calls of a goroutine from about the same stack depth get the same list; other goroutines usually
+// get other lists. No other identity of a goroutine is cheap to read. A bad hint only costs time.
 func (c *class) hint() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks have at least 2 KiB
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// get returns a free buffer, or nil if there is none. The caller has just found the cache of list h
-// without a free buffer. get tries the other lists before it waits for the lock of h. A buffer from
-// another list moves to h, so that the next Get finds it there.
+// get returns a free buffer, or nil if there is none. The caller has found no free buffer in the
+// cache of list h. get tries the other lists before it waits for the lock of h. A buffer from
+// another list moves to h, where the next Get finds it.
 func (c *class) get(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
@@ -85,8 +84,8 @@ func (c *class) getContended(h uint32) *byte {
 	return home.getLocked()
 }
 
-// getElsewhere searches the other lists that are not locked. It first searches their stacks, and
-// then their caches, which other goroutines use.
+// getElsewhere searches the other lists that are not locked. It searches their stacks before their
+// caches, which other goroutines use.
 func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -134,7 +133,7 @@ func (c *class) put(mem *byte, n *node) bool {
 	if l.put(mem) {
 		return true
 	}
-	// The common case is handled first: the stack has room.
+	// The most frequent case is handled first: the stack has room.
 	l.mu.Lock()
 	if n.home.Load() == l && !n.free && l.cached != n && l.cached != nil && len(l.items)+1 < int(l.limit) {
 		l.pushLocked(mem, n)
@@ -145,12 +144,11 @@ func (c *class) put(mem *byte, n *node) bool {
 	return c.putSlow(mem, n)
 }
 
-// putSlow handles all cases of put.
+// putSlow implements put for all cases.
 func (c *class) putSlow(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.cached == n {
-		// Another goroutine has moved the buffer to the cache after put read home, or the buffer is
-		// free.
+		// The buffer is free, or another goroutine has moved it to the cache after put read home.
 		ok := l.listCache.put(mem)
 		l.mu.Unlock()
 		return ok
@@ -168,7 +166,7 @@ func (c *class) putSlow(mem *byte, n *node) bool {
 }
 
 // putElsewhereUnlock stores the buffer of n in a list with room, because its home list is full. If
-// no list has room, it drops the buffer. It releases the lock of home.
+// no list has room, it drops the buffer. It unlocks home.
 func (c *class) putElsewhereUnlock(home *list, mem *byte, n *node) {
 	for i := range c.lists {
 		l := &c.lists[i]

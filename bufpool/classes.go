@@ -43,8 +43,9 @@ func checkClasses(sizes []int) error {
 // A sizeTable finds the class of a size. It is immutable.
 //
 // All sizes of the same bit length share an entry of first, at which the search for the class
-// begins. If no two classes have the same bit length, which is the default, the search begins at
-// most one class too low. Otherwise it visits only classes within a factor of two of the size.
+// begins. By default, no two classes have the same bit length, and the search begins at most one
+// class too low. With other classes, the search visits only classes within a factor of two of the
+// size.
 type sizeTable struct {
 	sizes []int // the classes, and math.MaxInt, which ends every search
 	max   int   // the largest class

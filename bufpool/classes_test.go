@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// linear finds the class of a size by a linear search, to check the result of the table.
+// linear finds the class of a size by a linear search, as a reference for the table.
 func linear(classes []int, size int) int {
 	for i, c := range classes {
 		if c >= size {

@@ -91,11 +91,11 @@ func TestListLimitsAddUp(t *testing.T) {
 // The largest class is accepted, and a class above 1 GiB works like any other.
 func TestHugeClasses(t *testing.T) {
 	mustPool(t, Config{SizeClasses: []int{1, maxClassBytes}})
-	race.Skip(t) // the detector needs memory for the address space
+	race.Skip(t) // the race detector needs memory for the address space
 	if math.MaxInt == math.MaxInt32 {
 		t.Skip("takes address space")
 	}
-	shift := 31 // not a constant, which would not compile if an int has 32 bits
+	shift := 31 // a variable, because the constant does not compile if an int has 32 bits
 	class := 1<<shift + 4096
 	p := mustPool(t, Config{SizeClasses: []int{64, class}, NoZero: true}) // takes no memory, because its pages are not written
 	buf, got := p.Get(1<<30 + 1)

@@ -25,7 +25,7 @@ type Fault struct {
 	// Put, dropped".
 	Kind   string
 	Class  int       // size class of the buffer in bytes
-	Offset int       // index of the first changed byte after a write, or the start of a resliced buffer
+	Offset int       // index of the first changed byte after a write, or of the first byte of a resliced buffer
 	Got    []uintptr // the Get that returned the buffer
 	Put    []uintptr // the Put of the buffer; nil if it is in use
 	Found  []uintptr // the refused Put; nil for a write or a leak
@@ -69,8 +69,8 @@ type trace struct {
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports limits the number of stored faults, and also the number of stored leaks. Only the
-// first ones are stored, because they are the most useful.
+// maxReports limits the number of stored faults and the number of stored leaks. Only the first ones
+// are stored, because they are the most useful.
 const maxReports = 100
 
 // faultLog stores the findings of debug mode.
@@ -152,8 +152,8 @@ func (p *Pool) Leaks() []Fault {
 	return leaks
 }
 
-// debugGet is Get for class c in debug mode. The result is always new memory. If there is a free
-// buffer that Get would have returned, debugGet quarantines it.
+// debugGet implements Get for class c in debug mode. The result is always new memory. If there is a
+// free buffer that Get would return, debugGet quarantines it.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
@@ -177,7 +177,7 @@ func (p *Pool) debugGet(c *class) []byte {
 	return buf
 }
 
-// debugPut is Put for the buffer of n in debug mode.
+// debugPut implements Put for the buffer of n in debug mode.
 func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	now := callers(1)
 	l := n.lockHome()
@@ -218,11 +218,11 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-	runtime.KeepAlive(buf) // otherwise the memory of buf might be freed earlier, and another buffer might get its address
+	runtime.KeepAlive(buf) // keeps the memory of buf allocated, because another buffer could otherwise get its address
 }
 
 // callers returns the stack beginning at the caller of the Pool's method. inner is the number of
-// frames between that method and the caller of callers.
+// frames between that method and callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
 	return pcs[:runtime.Callers(3+inner, pcs)]

@@ -36,7 +36,7 @@ func TestDebugReportsNothingForCorrectUse(t *testing.T) {
 		fill(p, 100, 5)
 		p.trim()
 	}
-	p.Put(make([]byte, 128)) // not a part of any buffer of the pool
+	p.Put(make([]byte, 128)) // is no part of a buffer of the pool
 	if f := p.Faults(); len(f) != 0 {
 		t.Errorf("faults: %v", f)
 	}
@@ -101,7 +101,7 @@ func TestDebugReportsWriteAfterPut(t *testing.T) {
 				t.Error(f)
 			}
 			buf[0] = 1
-			oneFault(t, p, writeAfterPut) // a second call does not report the fault again
+			oneFault(t, p, writeAfterPut) // a second call does not repeat the report
 			checkBalance(t, p.Stats())
 		})
 	}
@@ -110,7 +110,7 @@ func TestDebugReportsWriteAfterPut(t *testing.T) {
 // A write after Put is found when the buffer leaves the quarantine, when it is collected, and by
 // Faults while it is referenced.
 func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
-	const size = maxQuarantinedBytes // the quarantine holds one buffer
+	const size = maxQuarantinedBytes // so that the quarantine holds one buffer
 	leave := func(p *Pool) { fill(p, size, 2); fill(p, size, 2) }
 	newOne := func(t *testing.T) *Pool {
 		return mustPool(t, Config{Debug: true, SizeClasses: []int{size}, MaxRetainedBytes: size})
@@ -152,7 +152,7 @@ func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 	})
 }
 
-// A second Put is reported, whatever has happened to the buffer since the first Put.
+// A second Put is reported, regardless of what happened to the buffer since the first Put.
 func TestDebugReportsLateDoublePut(t *testing.T) {
 	for name, then := range map[string]func(p *Pool){
 		"handed out": func(p *Pool) { getHere(p, 100) },
@@ -196,7 +196,7 @@ func TestDebugReportsLateDoublePut(t *testing.T) {
 	}
 }
 
-// If a buffer is Put twice with a Get in between, it does not get two owners.
+// A buffer that is Put twice, with a Get in between, does not get two owners.
 func TestDebugDoublePutAfterGetHasOneOwner(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	a := getHere(p, 100)
@@ -271,7 +271,7 @@ func TestDebugReportsLeaks(t *testing.T) {
 	}
 }
 
-// A leak is reported with the stack of its own Get, also if a buffer was free at that time.
+// A leak is reported with the stack of its Get, even if a free buffer existed at that time.
 func TestDebugLeakAfterReuse(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	p.Put(getBefore(p, 100))
@@ -289,7 +289,7 @@ func TestDebugLeakAfterReuse(t *testing.T) {
 
 func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 
-// The quarantine is bounded in buffers and bytes, and releases the buffers that leave it.
+// The quarantine is bounded in buffers and bytes. It releases the buffers that leave it.
 func TestDebugQuarantineIsBounded(t *testing.T) {
 	for _, tt := range []struct{ size, want int }{{16, maxQuarantined}, {maxQuarantinedBytes / 4, 4}, {2 * maxQuarantinedBytes, 1}} {
 		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})

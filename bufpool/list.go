@@ -11,11 +11,11 @@ type item struct {
 	node *node
 }
 
-// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A
+// A list holds some of the free buffers of a class: one in its cache, and the rest in a stack. A
 // class has several lists to reduce contention. mu guards the fields below it.
 //
-// A goroutine that holds mu acquires the lock of another list only with TryLock, to avoid a
-// deadlock. It may acquire the locks of the registry and of the fault log.
+// To avoid a deadlock, a goroutine that holds mu acquires the lock of another list only with
+// TryLock. It may acquire the locks of the registry and of the fault log.
 type list struct {
 	listCache
 
@@ -36,16 +36,15 @@ type list struct {
 	// lines in pairs.
 }
 
-// published holds the counters of a list for readers that do not wait for its lock. The goroutine
-// that holds the lock stores them after every reportEvery operations. Stats stores them whenever it
-// acquires the lock.
+// published holds the counters of a list for readers that do not wait for its lock. The holder of
+// the lock stores them after every reportEvery operations, and in Stats.
 type published struct {
 	pushes, pops atomic.Uint64
 	held         atomic.Int32 // len(items)
 }
 
-// reportEvery is the number of operations after which the holder of the lock publishes the counters. A
-// reader without the lock may therefore miss up to 63 of each.
+// reportEvery is the number of operations after which the holder of the lock publishes the
+// counters. A reader without the lock may therefore miss up to 63 operations of each kind.
 const reportEvery = 64
 
 // reportLocked publishes the counters.
@@ -55,14 +54,14 @@ func (l *list) reportLocked() {
 	l.reported.held.Store(int32(len(l.items)))
 }
 
-// popLocked removes the most recently used free buffer, which is the most likely one in a CPU
-// cache. The stack must not be empty.
+// popLocked removes the most recently used free buffer, which is most likely in a CPU cache. The
+// stack must not be empty.
 func (l *list) popLocked() (*byte, *node) {
 	last := len(l.items) - 1
 	it := &l.items[last]
 	mem, n := it.mem, it.node
 	n.free = false
-	it.mem = nil // without this, the list would keep alive a buffer that its owner drops
+	it.mem = nil // with this reference, the list would keep alive a buffer that its owner drops
 	l.items = l.items[:last]
 	l.minItems = min(l.minItems, int32(last))
 	if l.pops++; l.pops%reportEvery == 0 {
@@ -78,7 +77,7 @@ func (l *list) getLocked() *byte {
 	}
 	// The cache should hold the buffer that is used most often. If no Get or Put has used the
 	// cached buffer since the previous miss, it is in use for a long time, or its owner is not
-	// running. It leaves the cache, which then has room for another buffer.
+	// running. It leaves the cache to make room for another buffer.
 	if l.cached != nil {
 		if w := l.word.Load(); w != l.missedWord {
 			l.missedWord = w
@@ -107,7 +106,7 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	case l.cached != nil && len(l.items)+1 < int(l.limit):
 		l.pushLocked(mem, n)
 		return true
-	case l.cached != nil && !l.evictLocked(): // the cached buffer is free and counts in the limit
+	case l.cached != nil && !l.evictLocked(): // the cached buffer is free and counts toward the limit
 		return false
 	}
 	l.cacheLocked(mem, n)

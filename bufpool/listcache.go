@@ -5,13 +5,13 @@ import "sync/atomic"
 // A listCache holds the one buffer of a list that Get and Put move without a lock. Each of them
 // needs one compare-and-swap, which also counts the call.
 //
-// While the buffer is in use it still belongs to the cache, which keeps it alive. Therefore put
-// only compares addresses. A buffer that is in use for a long time leaves the cache, see
-// [list.evictIdleLocked] and [list.evictLocked].
+// A buffer in use still belongs to the cache, which keeps it alive. Therefore put only compares
+// addresses. A buffer that is in use for a long time leaves the cache; see [list.evictIdleLocked]
+// and [list.evictLocked].
 //
-// No buffer has two owners. Only a get changes the state to inUse, and each get creates a value of
-// word that never existed before. Therefore the compare-and-swap of a put fails if the buffer was
-// used again after the put has read word.
+// No buffer has two owners. Only get changes the state to inUse, and each get creates a new value
+// of word. Therefore the compare-and-swap of a put fails if the buffer was used again after put has
+// read word.
 type listCache struct {
 	// word contains the state in bits 0 and 1, the number of free buffers that left the cache in
 	// bits 2 to 9, and the number of gets in the bits above. Therefore a value of word with state
@@ -39,7 +39,7 @@ const (
 	getStep   = 1<<getsBit + inUse - free // adds one get, and changes the state from free to inUse
 )
 
-// get returns the buffer if it is free. Otherwise it returns nil.
+// get returns the buffer if it is free, or nil.
 func (s *listCache) get() *byte {
 	w := s.word.Load()
 	mem := s.mem.Load()
@@ -49,7 +49,7 @@ func (s *listCache) get() *byte {
 	return nil
 }
 
-// put makes the buffer free and returns true, if mem is the buffer of the cache and in use.
+// put makes the buffer free and returns true if mem is the buffer of the cache and in use.
 func (s *listCache) put(mem *byte) bool {
 	w := s.word.Load()
 	// word is read before mem. If the cache gets another buffer in between, word changes, and the
@@ -61,14 +61,14 @@ func (s *listCache) put(mem *byte) bool {
 // caller has found the same value of evictions before and after it read word.
 func counts(word, evictions uint64) (gets, puts uint64, isFree bool) {
 	gets = word >> getsBit
-	left := evictions / 2 // buffers that left the cache while in use: their puts are not puts of the cache
+	left := evictions / 2 // buffers that left the cache while in use; their puts do not count as puts of the cache
 	switch word & stateMask {
 	case free:
 		isFree = true
 	case inUse:
 		return gets, gets - 1 - left, false
 	case vacant:
-		left += evictions & 1 // a buffer has already left, but is not yet counted
+		left += evictions & 1 // a buffer has already left but is not yet counted
 	}
 	return gets, gets - left, isFree
 }
@@ -81,8 +81,8 @@ func (l *list) cacheLocked(mem *byte, n *node) {
 	l.word.Store(l.word.Load() + free - vacant)
 }
 
-// evictLocked makes the cache vacant if its buffer is in use. When the owner puts the buffer, it is
-// stored in the stack; if the owner drops the buffer, the garbage collector detects that.
+// evictLocked makes the cache vacant if its buffer is in use. When the owner puts the buffer, it
+// goes to the stack. If the owner drops it, the garbage collector detects that.
 func (l *list) evictLocked() bool {
 	w := l.word.Load()
 	if w&stateMask != inUse {
@@ -99,7 +99,7 @@ func (l *list) evictLocked() bool {
 	return true
 }
 
-// stealLocked removes the buffer from the cache and returns it, if it is free.
+// stealLocked removes the buffer from the cache and returns it if it is free.
 func (l *list) stealLocked() (*byte, *node) {
 	mem, n := l.get(), l.cached
 	if mem != nil {
@@ -109,7 +109,7 @@ func (l *list) stealLocked() (*byte, *node) {
 }
 
 // evictIdleLocked makes the cache vacant if it was not used since the previous call. It returns the
-// buffer of the cache if that was free.
+// cached buffer if the buffer is free.
 func (l *list) evictIdleLocked() (evicted item, ok bool) {
 	w := l.word.Load()
 	if w != l.lastReview {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// oneList returns a pool with one class of 64 B and one list of limit buffers,
-// and the list.
+// oneList returns a pool with one class of 64 B, and its only list, which has room for limit
+// buffers.
 func oneList(t *testing.T, limit int) (*Pool, *list) {
 	t.Helper()
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 64 * limit})
@@ -46,7 +46,7 @@ func TestListCacheNeedsNoLock(t *testing.T) {
 }
 
 // A buffer that is in use for a long time leaves the cache, which then holds a buffer that is used
-// more often. The first buffer can return later.
+// more often. The evicted buffer can return later.
 func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -73,14 +73,14 @@ func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	}
 }
 
-// A cached buffer counts in the limit of the class only while it is free.
+// A cached buffer counts toward the limit of the class only while it is free.
 func TestListCacheCountsInLimit(t *testing.T) {
 	p, _ := oneList(t, 1)
 	a := get(p)
 	p.Put(a)
 	a = get(p)
 	b := get(p)
-	p.Put(b) // Put into the cache, which a has left
+	p.Put(b) // goes to the cache, which a has left
 	wantCounts(t, p, 3, 2, 1, 1)
 	p.Put(a) // no room
 	wantCounts(t, p, 3, 3, 1, 0)
@@ -166,8 +166,7 @@ func TestIdleCachedBufferIsReleased(t *testing.T) {
 	wantCounts(t, p, 3, 3, 0, 0)
 }
 
-// A put that is delayed between reading and swapping the word fails if the cache was used in
-// between.
+// A put that reads word fails if the cache was used before its compare-and-swap.
 func TestDelayedPutFails(t *testing.T) {
 	p, l := oneList(t, 2)
 	seen, last := map[uint64]string{}, uint64(0)
@@ -208,7 +207,7 @@ func TestCounts(t *testing.T) {
 	}{
 		{free, 0, 7, true},
 		{free, 4, 5, true},
-		{free, 5, 5, true}, // a buffer in use was about to leave and was put instead
+		{free, 5, 5, true}, // a buffer in use was about to leave, but was put
 		{inUse, 0, 6, false},
 		{inUse, 4, 4, false},
 		{inUse, 5, 4, false}, // about to leave

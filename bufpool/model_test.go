@@ -41,7 +41,7 @@ func checkModel(t *rapid.T) {
 	limit := func(i int) int { return cfg.limit(cfg.SizeClasses[i]) }
 	var (
 		owners  []owner
-		freed   [][]byte // buffers of accepted Puts, even if the pool has reused or dropped them since
+		freed   [][]byte // buffers of accepted Puts, even if the pool has since reused or dropped them
 		refused uint64
 		again   uint64 // number of refused second Puts
 		over    uint64
@@ -107,8 +107,8 @@ func checkModel(t *rapid.T) {
 			want[i].Discarded++
 		}
 	}
-	// An action that is impossible does nothing instead of skipping: with fuzz data, rapid may draw
-	// only actions that skip, and fail for that reason.
+	// An impossible action does nothing instead of skipping, because rapid fails if fuzz data
+	// selects only actions that skip.
 	pick := func(t *rapid.T) (i int, ok bool) {
 		if len(owners) == 0 {
 			return 0, false
@@ -265,7 +265,7 @@ func checkRandom(t *testing.T, check func(*rapid.T)) {
 func TestModel(t *testing.T) { checkRandom(t, checkModel) }
 
 func FuzzModel(f *testing.F) {
-	// Without random data, a run ends before its first action.
+	// Without random data, a run would end before its first action.
 	for seed := range uint64(8) {
 		data := make([]byte, 8<<10)
 		rand.NewChaCha8([32]byte{byte(seed)}).Read(data)

@@ -35,7 +35,7 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// newPool is like New, but the pool is not trimmed after garbage collections. It is for tests that
+// newPool is like New, but does not trim the pool after garbage collections. It is for tests that
 // count buffers.
 func newPool(cfg Config) (*Pool, error) {
 	if cfg.SizeClasses == nil {
@@ -61,8 +61,8 @@ func newPool(cfg Config) (*Pool, error) {
 }
 
 // listsPerClass returns the maximum number of lists of a class, a power of two. It is at least four
-// for each of procs, so that two running goroutines rarely use the same list, but at most 64, so
-// that searching all of them is fast.
+// times procs, so that two running goroutines rarely use the same list. It is at most 64, so that
+// searching all lists is fast.
 func listsPerClass(procs int) int {
 	n := 4
 	for n < 4*procs && n < 64 {
@@ -180,7 +180,7 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 }
 
 // minAlloc is the minimum allocation of a buffer, in bytes. The runtime places several smaller
-// objects without pointers in one block, and cannot report when a single one is collected.
+// objects without pointers in one block, and cannot report when only one of them is unreachable.
 const minAlloc = 16
 
 // newMemory allocates a buffer of class c, and registers it with home as its home list. t is nil

@@ -27,7 +27,8 @@ func TestGetPutReuses(t *testing.T) {
 	}
 }
 
-// If one goroutine gets a buffer and another puts it, the next Get of the first finds it.
+// If one goroutine gets a buffer and another puts it, the next Get of the first goroutine returns
+// it.
 func TestBufferPutByOtherGoroutineIsReused(t *testing.T) {
 	p := mustPool(t, Config{})
 	for range 100 {
@@ -155,7 +156,7 @@ func TestPutRefuses(t *testing.T) {
 	other := mustPool(t, Config{})
 	for _, tt := range []struct {
 		name string
-		part func(buf []byte) []byte // returns a slice of, or instead of, a 2048 B buffer
+		part func(buf []byte) []byte // returns a part of a 2048 B buffer, or another slice
 		want Refusals
 	}{
 		{"nil", func([]byte) []byte { return nil }, Refusals{NoClass: 1}},
@@ -194,7 +195,7 @@ func TestPutRefuses(t *testing.T) {
 	}
 }
 
-// A second Put of a free buffer is refused, so that the buffer never has two owners.
+// A second Put of a free buffer is refused, so the buffer never has two owners.
 func TestSecondPutIsRefused(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
@@ -244,8 +245,7 @@ func TestClassRetainsAtMostLimit(t *testing.T) {
 			}
 			checkBalance(t, p.Stats())
 			checkLists(t, p)
-			// A second Put is refused: of a retained buffer, because it is free; of a discarded
-			// one, because it is foreign.
+			// A second Put is refused. A retained buffer is free; a discarded one is foreign.
 			for _, buf := range bufs {
 				p.Put(buf)
 			}

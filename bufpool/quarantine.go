@@ -5,22 +5,20 @@ import (
 	"unsafe"
 )
 
-// In debug mode, memory is used only once. Instead of reusing a free buffer, or leaving it to the
-// garbage collector, the pool quarantines it. A quarantined buffer remains filled with poison. It
-// is inspected when it leaves the quarantine, when Faults is called, and when the garbage collector
-// frees it. Its node stays registered until it is freed, so that a second Put of the slice is
-// detected, however late.
+// In debug mode, memory is used only once. Instead of reusing or dropping a free buffer, the pool
+// quarantines it, filled with poison. The buffer is inspected when it leaves the quarantine, when
+// Faults is called, and when the garbage collector frees it. Its node stays registered until then,
+// so that any later second Put is detected.
 
-// Limits of the quarantine of one class: in buffers, and in bytes. It always has room for one
-// buffer.
+// Limits of the quarantine of one class, in buffers and in bytes. One buffer always fits.
 const (
 	maxQuarantined      = 1 << 10
 	maxQuarantinedBytes = 4 << 20
 )
 
 // quarantineLocked moves f, which is free but in no list, to the quarantine. If the quarantine is
-// full, its oldest buffer is inspected and removed. The caller holds the lock of the only list of
-// c.
+// full, quarantineLocked inspects and removes its oldest buffer. The caller holds the lock of the
+// only list of c.
 func (p *Pool) quarantineLocked(c *class, f item) {
 	c.quarantine = append(c.quarantine, f)
 	if len(c.quarantine) <= min(max(maxQuarantinedBytes/c.size, 1), maxQuarantined) {
@@ -32,8 +30,8 @@ func (p *Pool) quarantineLocked(c *class, f item) {
 	p.inspectLocked(c, old.mem, old.node)
 }
 
-// inspectLocked reports a fault if the free buffer of n was written to. It does so once for each
-// buffer. The caller holds the lock of n.home.
+// inspectLocked reports a fault, once for each buffer, if the free buffer of n was written to. The
+// caller holds the lock of n.home.
 func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	if n.trace.damaged {
 		return
@@ -46,8 +44,8 @@ func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	p.debug.fault(Fault{Kind: writeAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
 }
 
-// poison is the byte that fills free buffers in debug mode. Zero would be a bad choice, because
-// callers often write zeros.
+// poison is the byte that fills free buffers in debug mode. It is not zero, because callers often
+// write zeros.
 const poison = 0xDB
 
 // poisoned is a block of poison, for filling and comparing buffers.

@@ -11,7 +11,7 @@ import (
 )
 
 // Many goroutines get, fill, check, exchange and put buffers. Others read the counters, trim, and
-// collect garbage. No buffer is overwritten by another owner, and finally the counters equal the
+// collect garbage. No buffer is overwritten by another owner, and the final counters equal the
 // numbers of operations.
 func TestManyGoroutines(t *testing.T) {
 	for _, tt := range []struct {
@@ -24,7 +24,7 @@ func TestManyGoroutines(t *testing.T) {
 		{"debug", Config{Debug: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := mustPool(t, tt.cfg) // a trim after a collection might still run at the end
+			p := mustPool(t, tt.cfg) // without automatic trims, so that none runs at the end
 			const goroutines = 24
 			rounds, seed := testkit.Rounds(200, 500_000), testkit.Seed(t)
 			hand := make(chan []byte, goroutines)
@@ -93,8 +93,8 @@ func checkLive(t *testing.T, s Stats) {
 	}
 }
 
-// churn gets buffers for a number of rounds. It puts some and passes others to other goroutines,
-// which put them.
+// churn gets buffers for a number of rounds. It puts some, and passes others to goroutines that put
+// them.
 func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
 	var mine [][]byte
 	done := func(buf []byte) {
@@ -180,7 +180,7 @@ func TestConcurrentDoublePut(t *testing.T) {
 	}
 }
 
-// If lists are locked, Get still finds a free buffer: it waits for the lock of its own list.
+// If lists are locked, Get waits for the lock of its own list and finds a free buffer.
 func TestGetFindsBufferOfLockedList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 128}) // one list
 	a, _ := p.Get(64)

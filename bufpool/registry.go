@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A node describes one buffer. It does not keep the buffer alive. While the buffer is free, its
-// list keeps it alive.
+// A node describes one buffer. It does not keep the buffer alive; while the buffer is free, its
+// list does.
 type node struct {
 	addr uintptr // address of the buffer's first byte
 
@@ -21,27 +21,27 @@ type node struct {
 	free  bool
 	trace *trace // debug mode only
 
-	// The padding keeps nodes of different owners out of the same cache line. Otherwise the Puts of
-	// one owner would slow down the Puts of another.
+	// The padding separates nodes of different owners, because the Puts of one owner would
+	// otherwise slow down the Puts of another.
 	_ [32]byte
 }
 
-// A registry finds the buffers of one class by address, so that Put can distinguish a buffer of
-// this pool from any other slice of the same capacity. Such a slice may be resliced from the front
-// of a larger class, or grown by append.
+// A registry finds the buffers of one class by address. With it, Put distinguishes a buffer of this
+// pool from any other slice of the same capacity, such as one resliced from a larger buffer or
+// grown by append.
 //
 // No other object can have a registered address: a buffer has a finalizer, and the collector frees
 // no object before its finalizer has returned. The finalizer removes the address.
 //
 // A registry is an open-addressing hash table with linear probing. Every Put reads it without a
-// lock. It is changed only when a buffer is allocated or dropped.
+// lock. It changes only when a buffer is allocated or dropped.
 type registry struct {
 	table atomic.Pointer[nodeTable]
 
 	// mu guards the fields below, and changes of table. No other lock is acquired while it is held.
 	mu   sync.Mutex
-	live int // nodes in table
-	used int // nodes and tombstones in table
+	live int // number of nodes in table
+	used int // number of nodes and tombstones in table
 }
 
 // A nodeTable is a hash table of nodes by address. It is never more than half full.
@@ -50,7 +50,7 @@ type nodeTable struct {
 	slots []atomic.Pointer[node]
 }
 
-// tombstone marks the slot of a removed node; no buffer has its address.
+// tombstone fills the slot of a removed node. No buffer has its address.
 var tombstone = new(node)
 
 // minTableBits is the base-2 logarithm of the smallest table size.
@@ -61,8 +61,8 @@ func newNodeTable(bits uint) *nodeTable {
 	return &nodeTable{shift: 64 - bits, slots: make([]atomic.Pointer[node], 1<<bits)}
 }
 
-// start returns the slot at which the search for addr begins. It uses Fibonacci hashing: the high
-// bits of the product depend on all bits of the address.
+// start returns the slot at which the search for addr begins. It uses Fibonacci hashing, in which
+// the high bits of the product depend on all bits of the address.
 func (t *nodeTable) start(addr uintptr) int {
 	return int(uint64(addr) * 0x9E3779B97F4A7C15 >> t.shift)
 }
@@ -73,7 +73,7 @@ func (r *registry) find(addr uintptr) *node {
 	t := r.table.Load()
 	slots := t.slots
 	mask := len(slots) - 1
-	// The table is never more than half full, so a nil ends the loop.
+	// The table is at most half full, so the loop reaches an empty slot.
 	for i := t.start(addr); ; i++ {
 		n := slots[i&mask].Load()
 		if n == nil || n.addr == addr {
@@ -124,8 +124,8 @@ func (r *registry) remove(n *node) {
 }
 
 // rebuildLocked publishes a table without tombstones in which at most a quarter of the slots is
-// used. A reader of the old table still finds every buffer that it can ask for: a buffer that is
-// registered later reaches its owner after the new table is published.
+// used. A reader of the old table still finds every buffer that it can search for, because the
+// owner of a newer buffer gets it after the new table is published.
 func (r *registry) rebuildLocked() *nodeTable {
 	bits := uint(minTableBits)
 	for 1<<bits < 4*(r.live+1) {
@@ -143,8 +143,8 @@ func (r *registry) rebuildLocked() *nodeTable {
 	return t
 }
 
-// shrink replaces a table of which less than a sixteenth is in use. Afterwards a quarter is in use, so
-// that the table neither grows nor shrinks again soon.
+// shrink replaces a table of which less than a sixteenth is in use. Afterwards a quarter is in use,
+// so the table does not soon grow or shrink again.
 func (r *registry) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

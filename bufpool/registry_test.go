@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The registry behaves like a map, also with few addresses that often collide.
+// The registry behaves like a map, even if few addresses collide often.
 func TestRegistryAgreesWithMap(t *testing.T) {
 	checkRandom(t, func(t *rapid.T) {
 		var r registry
@@ -64,7 +64,7 @@ func TestRegistryAgreesWithMap(t *testing.T) {
 	})
 }
 
-// Short-lived buffers do not make the table grow, and do not cause a rebuild each time.
+// Short-lived buffers do not make the table grow and rarely cause a rebuild.
 func TestRegistryDoesNotGrowWithChurn(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))
@@ -81,8 +81,8 @@ func TestRegistryDoesNotGrowWithChurn(t *testing.T) {
 	}
 }
 
-// A table that is much too large is rebuilt with a quarter of its slots used. It is not rebuilt
-// again after small changes.
+// A table that is much too large is rebuilt with a quarter of its slots used. Small changes do not
+// rebuild it again.
 func TestRegistryShrinks(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))

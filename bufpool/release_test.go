@@ -114,7 +114,7 @@ func TestDroppedBufferIsCountedAsLost(t *testing.T) {
 	p := mustPool(t, Config{})
 	const n = 100
 	for range n {
-		p.Get(2) // buffers of the smallest class must be distinguished, too
+		p.Get(2) // buffers of the smallest class must also be distinguished
 		p.Get(4000)
 	}
 	for _, size := range []int{2, 4096} {
@@ -133,8 +133,8 @@ func TestDroppedBufferIsCountedAsLost(t *testing.T) {
 	}
 }
 
-// A dropped buffer of the smallest class is detected although the runtime has allocated others next
-// to it.
+// A dropped buffer of the smallest class is detected even if the runtime has allocated other
+// objects next to it.
 func TestDroppedSmallBufferIsDetected(t *testing.T) {
 	p := mustPool(t, Config{})
 	const n = 100
@@ -161,7 +161,7 @@ func TestTrimDoesNotAllocate(t *testing.T) {
 		buf, _ := p.Get(100)
 		s.afterCollection()
 		p.Put(buf)
-		runtime.SetFinalizer(s, nil) // otherwise afterCollection could not set it again
+		runtime.SetFinalizer(s, nil) // so that afterCollection can set the finalizer again
 	}); n != 0 {
 		t.Errorf("%v allocations per collection", n)
 	}
@@ -203,7 +203,7 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(p, 100, 10)
-	kept, _ := p.Get(100) // not kept alive by a buffer in use either
+	kept, _ := p.Get(100) // a buffer in use does not keep the pool alive
 	buf, _ := p.Get(1 << 20)
 	mem, pool := weak.Make(&buf[0]), weak.Make(p)
 	p.Put(buf)
@@ -212,12 +212,12 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 	kept[0] = 1
 }
 
-// A list does not reference a buffer in use. The cache may reference it for two collections.
+// A list does not reference a buffer in use. Its cache may, for at most two collections.
 func TestBufferInUseIsNotReferenced(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		p := mustPool(t, Config{Debug: debug})
 		fill(p, 4096, 2)
-		p.Get(4096) // both are reused, and then dropped
+		p.Get(4096) // reuses both buffers and drops them
 		p.Get(4096)
 		collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 4096).Lost >= 1 })
 		p.trim()

@@ -70,7 +70,7 @@ func coverage(classes []ClassStats, oversize uint64) float64 {
 	return float64(gets) / float64(gets+oversize)
 }
 
-// A refusal is the reason why Put did not accept a slice, see Refusals.
+// A refusal is the reason why Put did not accept a slice. See Refusals.
 type refusal int
 
 const (
@@ -157,19 +157,20 @@ func (p *Pool) Totals() (t Totals) {
 	return t
 }
 
-// tally holds the counters of one list.
+// tally holds some counters of one list.
 type tally struct {
 	hits uint64 // Gets that the list served
 	puts uint64 // Puts into the stack, or back into the cache
 	free int    // number of free buffers
 }
 
-// tallyTries is the number of attempts of tally to lock a list. The lock is usually held for some
-// nanoseconds. If the goroutine that holds it is preempted, more attempts do not help.
+// tallyTries is how often tally tries to lock a list. The lock is usually held for some
+// nanoseconds. If its holder is preempted, more attempts do not help.
 const tallyTries = 4
 
-// tally returns the counters of l. If it gets the lock, or wait is set, they belong to one moment.
-// Otherwise it reads the cache, and the counters of the stack that were published last.
+// tally returns the counters of l. If it acquires the lock, which it always does if wait is set,
+// they belong to one moment. If not, tally reads the cache and the last published counters of the
+// stack.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {
@@ -177,7 +178,7 @@ func (l *list) tally(wait bool) tally {
 		} else if !l.mu.TryLock() {
 			continue
 		}
-		l.reportLocked() // otherwise a later call without the lock could return smaller counters
+		l.reportLocked() // because a later call without the lock must not return smaller counters
 		t := l.reported.withCache(&l.listCache)
 		l.mu.Unlock()
 		return t

@@ -38,7 +38,7 @@ func TestStatsMissesAtMost63Operations(t *testing.T) {
 	p, l := oneList(t, 4000)
 	a := get(p)
 	p.Put(a)
-	a = get(p) // the cached buffer stays in use, so that it leaves the cache
+	a = get(p) // the cached buffer stays in use, so it leaves the cache
 	const n = 3000
 	fill(p, 64, n)
 	fill(p, 64, n)
@@ -55,7 +55,7 @@ func TestStatsMissesAtMost63Operations(t *testing.T) {
 	wantCounts(t, p, 2*n+2, 2*n+2, n+1, 0)
 }
 
-// No counter decreases and no class exceeds its limit, whatever calls are in progress.
+// No counter decreases and no class exceeds its limit while calls are in progress.
 func TestCountersNeverDecrease(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 1024}, MaxRetainedBytes: 40 << 10})
 	stop := make(chan struct{})

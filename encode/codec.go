@@ -22,7 +22,7 @@ const (
 )
 
 // RawCodec returns the codec of lines of unknown content. It writes no gap markers (records that
-// report drops), so that no line is added to the content.
+// report drops), because they would change the content.
 func RawCodec() batch.Codec { return rawCodec{} }
 
 var (
@@ -64,7 +64,7 @@ func trimLine(rec []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
 }
 
-// appendMarker appends a record that reports the drops d, encoded by s.
+// appendMarker appends a record, encoded by s, that reports the drops d.
 func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := make([]slog.Attr, 0, len(d))
 	for i, n := range d {
@@ -94,7 +94,7 @@ func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst, rec)
 }
 
-// AppendMarker appends nothing, because a line that is not content must not be added.
+// AppendMarker appends nothing, because a marker would change the content.
 func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
 // A jsonCodec is the codec of [JSON]. scope encodes gap markers.
@@ -103,7 +103,7 @@ type jsonCodec struct{ scope Scope }
 // ContentType returns application/x-ndjson.
 func (jsonCodec) ContentType() string { return contentTypeJSON }
 
-// AppendJSON appends a line with a JSON object, converted to valid UTF-8 if necessary. It writes
+// AppendJSON appends a line with a JSON object, converted to valid UTF-8 if necessary. It appends
 // any other line as {"raw":"…"}.
 func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	obj := bytes.TrimSpace(rec)
@@ -154,7 +154,7 @@ type logfmtCodec struct{ scope Scope }
 func (logfmtCodec) ContentType() string { return contentTypeLogfmt }
 
 // AppendJSON appends the pairs of the line as a JSON object. A line that cannot be parsed is
-// written as {"raw":"…"}.
+// appended as {"raw":"…"}.
 func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	if out, ok := appendLogfmtJSON(append(dst, '{'), trimLine(rec)); ok {

@@ -10,7 +10,7 @@ type config struct {
 
 	timeKey, levelKey, messageKey, sourceKey string // an attribute with the key omitted is not written
 
-	fault error // describes the unknown format names in the options; nil if there are none
+	fault error // describes the unknown format names in the options, or nil
 }
 
 // omitted is the key that omits a built-in attribute; see Options.TimeKey.

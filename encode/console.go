@@ -116,7 +116,7 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	return dst
 }
 
-// appendBuiltin appends the built-in attribute a after ReplaceAttr has changed it. It writes only
+// appendBuiltin appends the built-in attribute a after ReplaceAttr has changed it. It appends only
 // the value and a space, because the position on the line identifies the attribute.
 func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	builtinKey := a.Key

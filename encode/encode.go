@@ -47,10 +47,10 @@ type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route, which consists of the outputs of a Router that share
-// the encoder. It must be safe for concurrent use. If it has a method Validate() error,
-// forebay.NewRouter calls it and returns its error. If it has a method Durations(form string)
-// Encoder, the option forebay.Durations replaces the Encoder by the result.
+// An Encoder makes the scopes of one route: the outputs of a Router that share the encoder. It must
+// be safe for concurrent use. If it has a method Validate() error, forebay.NewRouter calls it and
+// returns its error. If it has a method Durations(form string) Encoder, the option
+// forebay.Durations replaces the Encoder with the result.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope

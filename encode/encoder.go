@@ -50,7 +50,7 @@ func newEncoder(c config) *encoder {
 	for i := range e.levels {
 		e.levels[i] = e.levelPart(minLevel + slog.Level(i))
 	}
-	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} { // lines of package loki have no source
+	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} { // lines of package loki contain no source
 		if key != omitted {
 			e.root.Taken = append(e.root.Taken, values.HashKey(jsontext.AppendName(nil, key)))
 		}
@@ -142,20 +142,20 @@ func (e *encoder) withConfig(c config) Encoder {
 	return n
 }
 
-// KnowsErrors marks e for package loki, which checks whether an encoder has this method: e writes a
-// KnownError like the error in its field Err.
+// KnowsErrors tells package loki that e writes a KnownError like the error in its field Err.
+// Package loki checks whether an encoder has this method.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
 // A scope is the Scope for all three formats. It is immutable.
 type scope struct {
 	e             *encoder
 	values.Within        // the names given to WithGroup
-	pre           []byte // the encoded attributes of With, after a separator
+	pre           []byte // encoded attributes of With, preceded by a separator
 	opened        int    // in JSON: number of groups whose opening brace is in pre
 	trail         []byte // in console format: stacks of errors in the attributes of With, which follow the line
 
 	// Constant parts of a JSON record, set by finish:
-	lazy    string // opens the groups that are not opened in pre; written before their first attribute
+	lazy    string // opens the groups that are not opened in pre; written before the first attribute in them
 	tail    string // closes the groups that are opened in pre, and the record
 	tailAll string // closes all groups, and the record
 }
@@ -172,8 +172,7 @@ func (s *scope) finish() {
 	s.tail, s.tailAll = closeBraces(s.opened+1), closeBraces(len(s.Groups)+1)
 }
 
-// closers is the end of a record with 16 open objects. The end of a record with fewer is a
-// substring.
+// closers is the end of a record with 16 open objects. If fewer are open, a suffix is used.
 const closers = "}}}}}}}}}}}}}}}}\n"
 
 // closeBraces returns n closing braces and the end of the line.
@@ -185,7 +184,7 @@ func closeBraces(n int) string {
 }
 
 // WithGroup implements [Scope]. In JSON, the first attribute in the group opens it, because an
-// empty group is omitted. In the other formats, the group is a prefix of the keys.
+// empty group is omitted. In the text formats, the group is a prefix of the keys.
 func (s *scope) WithGroup(name string) Scope {
 	if name == "" {
 		return s

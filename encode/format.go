@@ -75,8 +75,7 @@ func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec
 	return def
 }
 
-// isLayout reports whether layout contains a time field: whether it formats two different times
-// differently.
+// isLayout reports whether layout contains a time field, by formatting two different times.
 func isLayout(layout string) bool {
 	a := time.Date(2001, 2, 3, 4, 5, 6, 789654321, time.UTC)
 	b := time.Date(2022, 11, 28, 17, 49, 57, 123456789, time.UTC)

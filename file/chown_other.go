@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// chown does nothing: owners are not copied on this system.
+// chown does nothing, because this system does not copy owners.
 func chown(*os.File, fs.FileInfo) error { return nil }

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim locks the open file, so that the lock applies to all names of the file, including hard
-// links. The lock is exclusive for a File that rotates, and shared for others. claim returns false
-// only if another process holds a conflicting lock. On file systems without such locks it returns
-// true.
+// claim locks the open file, so the lock applies to all names of the file, including hard links.
+// The lock is exclusive for a File that rotates, and shared for other Files. claim returns false
+// only if another process holds a conflicting lock. It returns true on file systems without such
+// locks.
 func claim(h handle, exclusive bool) bool {
 	how := unix.LOCK_SH
 	if exclusive {
@@ -21,12 +21,12 @@ func claim(h handle, exclusive bool) bool {
 	return !errors.Is(flockFile(h, how|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// unclaim releases the lock. Close alone might not release it: a child process that is being
-// started has a copy of the descriptor for a short time.
+// unclaim releases the lock. Close alone might not release it, because a child process that is
+// being started briefly has a copy of the descriptor.
 func unclaim(h handle) { _ = flockFile(h, unix.LOCK_UN) }
 
-// flockFile is flock(2) for an open file. It returns nil for a handle without a descriptor, as in
-// tests.
+// flockFile calls flock(2) for an open file. It returns nil for a handle without a descriptor, as
+// in tests.
 func flockFile(h handle, how int) error {
 	f, ok := h.(syscall.Conn)
 	if !ok {

@@ -17,16 +17,16 @@ import (
 // them. Therefore data whose sync has failed is written again before the next sync.
 type durable struct {
 	named bool     // the name of the open file is on stable storage
-	dirs  []string // directories that have new entries which are not on stable storage
-	torn  []byte   // beginning of the last record, if only a part of the record was written; it is on stable storage
+	dirs  []string // directories with new entries that are not on stable storage
+	torn  []byte   // beginning of an incomplete last record; it is on stable storage
 }
 
 // errUnsyncable is the error of Open for a file that cannot be synced, such as a pipe, with
 // Options.Sync "always".
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked syncs the file once. If that is impossible, Open fails instead of the first
-// Write.
+// beginSyncedLocked syncs the file once. If that is impossible, Open fails, so the first Write need
+// not.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable
@@ -35,8 +35,8 @@ func (f *File) beginSyncedLocked() error {
 }
 
 // syncNamedLocked syncs the open file and, once for each file, the directories of its path. If only
-// the content were synced, a loss of power could remove the entry of the file in its directory, and
-// with it the file. If the file system cannot sync directories, the error is ignored.
+// the content were synced, a loss of power could remove the directory entry of the file. If the
+// file system cannot sync directories, the error is ignored.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return vfs.Cause(err)
@@ -55,12 +55,12 @@ func (f *File) syncNamedLocked() error {
 
 // settleLocked syncs the first n bytes of bufs, which were just appended. If the sync fails, Write
 // must not report these bytes as written, and the caller must write them again. wasCut reports
-// whether they began in the middle of a record. In that case the whole record is written again, on
-// a new line.
+// whether they began within a record. If they did, the whole record is written again, on a new
+// line.
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {
-		f.lineEnd = []byte{'\n'} // ends the line, whatever the disk contains there
+		f.lineEnd = []byte{'\n'} // ends the line, regardless of the content of the disk
 		if f.cut = wasCut; wasCut {
 			f.lineEnd = append(f.lineEnd, d.torn...)
 		}
@@ -70,8 +70,8 @@ func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 		d.torn = nil
 		return nil
 	}
-	// Keep the beginning of the cut record. If syncing its rest fails, it is written again as a
-	// whole, on a new line.
+	// Keep the beginning of the incomplete record. If syncing its rest fails, the whole record is
+	// written again, on a new line.
 	last := bytes.Join(bufs, nil)[:n]
 	if end := bytes.LastIndexByte(last, '\n'); end >= 0 {
 		d.torn, last = nil, last[end+1:]

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// An Output that writes to a log file without the caller waiting for the disk. The file has at most
-// 100 MiB. Ten old files are kept, compressed.
+// An Output writes to a log file, so callers do not wait for the disk. The file has at most 100
+// MiB. Ten old files are kept, compressed.
 func ExampleOpen() {
 	dir, _ := os.MkdirTemp("", "forebay")
 	defer os.RemoveAll(dir)

@@ -44,7 +44,7 @@ type File struct {
 	size    int64  // size of the open file in bytes; for a pipe or device: number of bytes written
 	lineEnd []byte // written before the next data, to end an incomplete line
 	cut     bool   // the last Write ended inside a record
-	reopen  bool   // Reopen was called while cut
+	reopen  bool   // Reopen was called during an incomplete record
 	closed  bool
 	watched              // whether the path names the open file
 	durable              // used with Options.Sync "always"
@@ -54,7 +54,7 @@ type File struct {
 	vec      [][]byte // reused by appendLocked
 }
 
-// handle is the part of *os.File that File uses.
+// handle is the part of *os.File used by File.
 type handle = vfs.Appender
 
 // A system contains the operations of the operating system that File uses. Tests replace it.
@@ -63,8 +63,8 @@ type system struct {
 	syncDir func(dir string) error
 }
 
-// operatingSystem is the system of Open. It reads vfs.OS at each call, because tests of whole
-// programs replace vfs.OS.
+// operatingSystem is the system that Open uses. It reads vfs.OS at each call, because tests of
+// whole programs replace vfs.OS.
 var operatingSystem = system{
 	open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 		return vfs.OS.OpenAppend(name, flag, perm)
@@ -75,10 +75,10 @@ var operatingSystem = system{
 // Open opens the log file at path for appending. If the file does not exist, Open creates it. A nil
 // o means the zero Options.
 //
-// The file may end without a newline, because a process crashed during a write or its last record
-// had no newline. Then a newline is written before the first record, so that only one line is
-// incomplete. Open fails if another process rotates the file, or if this process is configured to
-// rotate it and another process uses it. The error contains the path.
+// If the file ends without a newline, for example after a crash during a write, a newline is
+// written before the first record, so that only one line is incomplete. Open fails if another
+// process rotates the file, or if this process is configured to rotate it and another process uses
+// it. The error contains the path.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
 // openWith is Open with the given system.
@@ -107,7 +107,7 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 		return fail(err)
 	}
 	if r.rotates() {
-		// Rotation renames the file itself, not a link to it.
+		// Rotation renames the file, not a link to it.
 		f.path = resolve(f.path)
 		if st, err := os.Stat(f.path); err == nil && !st.Mode().IsRegular() {
 			return fail(errIrregular)
@@ -188,8 +188,8 @@ func (f *File) openLocked() error {
 	return nil
 }
 
-// endsLine reports whether the file at path ends with a newline. st is the state of the open file.
-// endsLine returns true if the file cannot be read.
+// endsLine reports whether the file at path ends with a newline. st describes the open file. If the
+// file cannot be read, endsLine returns true.
 func endsLine(path string, st fs.FileInfo) bool {
 	r, err := os.Open(path)
 	if err != nil {
@@ -246,8 +246,8 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 		k := f.fittingLocked(bufs)
 		wasCut := f.cut
 		m, err := f.appendLocked(bufs[:k])
-		// Sync the written bytes even after an error: Writev may report them as written only if
-		// they are synced.
+		// Sync the written bytes even after an error, because Writev may report only synced bytes
+		// as written.
 		if m > 0 && f.o.Sync == syncAlways {
 			if err := f.settleLocked(bufs[:k], m, wasCut); err != nil {
 				return n, err
@@ -285,8 +285,8 @@ func (f *File) prepareLocked(n int) error {
 			}
 		}
 	}
-	// lineEnd is written separately from the data. Otherwise, after a short write, its bytes would
-	// count as bytes of the caller.
+	// lineEnd is written separately, because after a short write its bytes must not count as the
+	// caller's.
 	for len(f.lineEnd) > 0 {
 		n, err := f.h.Write(f.lineEnd)
 		f.size += int64(n)
@@ -299,7 +299,7 @@ func (f *File) prepareLocked(n int) error {
 }
 
 // fittingLocked returns how many of bufs fit into the open file. It returns at least 1, and exactly
-// 1 if the first buffer completes a record that was cut.
+// 1 if the first buffer completes a partly written record.
 func (f *File) fittingLocked(bufs [][]byte) int {
 	if f.cut {
 		return 1
@@ -337,7 +337,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 		}
 	}
 	f.size += n
-	// Find the buffer in which the write ended. A buffer that is written completely ends with a
+	// Find the buffer in which the write ended. A buffer that is completely written ends with a
 	// complete record.
 	left := n
 	for _, b := range bufs {
@@ -354,7 +354,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 	return n, err
 }
 
-// writeError returns err with the path of the file and, if it is known, the remedy.
+// writeError returns err with the path of the file and, if known, the remedy.
 func (f *File) writeError(err error) error {
 	err = vfs.Cause(err)
 	todo := ""
@@ -435,8 +435,8 @@ func (f *File) Close() error {
 	return err
 }
 
-// close is Close without the wait for OnError. The wait must not hold f.mu, because OnError may
-// call methods of the File.
+// close implements Close without the wait for OnError. During that wait, f.mu must not be held,
+// because OnError may call methods of the File.
 func (f *File) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -453,8 +453,8 @@ func (f *File) close() error {
 	return nil
 }
 
-// releaseLocked closes the open file if there is one, waits for the goroutine that handles old
-// files, and releases the locks. An Open that fails also calls it.
+// releaseLocked closes the open file, if there is one, waits for the goroutine that handles old
+// files, and releases the locks. A failed Open also calls it.
 func (f *File) releaseLocked() (err error) {
 	if f.h != nil {
 		unclaim(f.h)

@@ -38,7 +38,7 @@ func mustOpen(t *testing.T, path string, o *Options) *File {
 	return f
 }
 
-// write requires that w takes all of s.
+// write requires that w accepts all of s.
 func write(t *testing.T, w io.Writer, s string) {
 	t.Helper()
 	if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
@@ -64,8 +64,8 @@ func wantFile(t *testing.T, path, want string) {
 	}
 }
 
-// Options.Mode is the mode of new files, 0600 by default. Existing files keep their mode, and
-// rotation keeps it.
+// Options.Mode is the mode of new files, 0600 by default. Existing files keep their mode, even
+// after rotation.
 func TestOpenMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no permission bits")
@@ -104,8 +104,8 @@ func TestOpenMode(t *testing.T) {
 	}
 }
 
-// Open reports invalid options and files that it cannot open, with a text that contains the reason.
-// MakeDirs creates directories with mode 0700.
+// Open rejects invalid options and files that it cannot open, and names the reason. MakeDirs
+// creates directories with mode 0700.
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -163,7 +163,7 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// A file that rotation has created is opened with O_APPEND too.
+// A file created by rotation is also opened with O_APPEND.
 func TestAppendsAfterRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 5})
@@ -182,8 +182,8 @@ func TestAppendsAfterRotation(t *testing.T) {
 	wantFile(t, path, "new\nXY\n")
 }
 
-// If the last line of an existing file has no newline, the first write adds one. Later writes do
-// not: there the caller can continue a line.
+// If the last line of an existing file has no newline, the first Write adds one. Later writes do
+// not, because they may continue a line.
 func TestTornTailIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	for _, c := range []struct{ existing, want string }{
@@ -197,17 +197,17 @@ func TestTornTailIsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := mustOpen(t, path, nil)
-		wantFile(t, path, c.existing) // Open does not add the newline
+		wantFile(t, path, c.existing) // Open itself does not add the newline
 		write(t, f, "new\n")
 		write(t, f, "no newline")
 		wantFile(t, path, c.want+"no newline")
-		write(t, f, ", go on\n") // continues the line of the same process
+		write(t, f, ", go on\n") // continues the line that this process has begun
 		wantFile(t, path, c.want+"no newline, go on\n")
 		f.Close()
 	}
 }
 
-// After Close, all methods return errors, and Close returns nil.
+// After Close, all methods return errors, except that Close returns nil.
 func TestClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 100})
@@ -229,8 +229,8 @@ func TestClosed(t *testing.T) {
 	wantFile(t, path, "x\n")
 }
 
-// Reopen opens the path again if the file was renamed. The writes come without a pause, because the
-// first Write after a pause checks the path itself.
+// Reopen opens the path again if the file was renamed. The test writes without pauses, because the
+// first Write after a pause checks the path.
 func TestReopen(t *testing.T) {
 	for _, o := range []*Options{nil, {RotateBytes: 1 << 20}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestReopen(t *testing.T) {
 			write(t, f, "three\n")
 			wantFile(t, path+".1", "one\ntwo\n")
 			wantFile(t, path, "three\n")
-			if err := f.Reopen(); err != nil { // the path leads to the open file
+			if err := f.Reopen(); err != nil { // the path still names the open file
 				t.Fatal(err)
 			}
 			write(t, f, "four\n")
@@ -275,8 +275,8 @@ func TestReopenFails(t *testing.T) {
 	wantFile(t, filepath.Join(dir+"2", "x.log"), "one\ntwo\n")
 }
 
-// A fullHandle writes *budget bytes to its file, then fails with err. Several handles can share the
-// budget, which mu protects.
+// A fullHandle writes *budget bytes to its file and then fails with err. Several handles can share
+// the budget, which mu guards.
 type fullHandle struct {
 	*os.File
 	mu     *sync.Mutex
@@ -300,7 +300,7 @@ func (h fullHandle) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// fullDisk returns an open function. Its handles share budget.
+// fullDisk returns an open function for handles that share budget.
 func fullDisk(budget *int, mu *sync.Mutex, err error) func(string, int, fs.FileMode) (handle, error) {
 	return func(name string, flag int, perm fs.FileMode) (handle, error) {
 		f, oerr := os.OpenFile(name, flag, perm)
@@ -333,8 +333,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// The rest of a record that was cut by an error goes to the same file as its beginning. Neither
-// rotation nor Reopen change the file before.
+// The rest of a record that an error has cut goes to the same file as its beginning. Rotation and
+// Reopen wait until the record is complete.
 func TestCutRecordStaysTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -378,8 +378,8 @@ func TestCutRecordStaysTogether(t *testing.T) {
 	}
 }
 
-// An Output loses no record and writes none partly if the disk is full at times, also with rotation
-// and Reopen.
+// If the disk is full at times, an Output loses no record and leaves none incomplete, even with
+// rotation and Reopen.
 func TestDiskFullWithOutput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	budget, mu := 1000, new(sync.Mutex)
@@ -455,7 +455,7 @@ func TestSyncOfDevices(t *testing.T) {
 	}
 }
 
-// A file that rotates can be open once only. Files without rotation can be shared.
+// Only one File at a time can have a rotating file open. Files without rotation can be shared.
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -478,7 +478,7 @@ func TestLock(t *testing.T) {
 		}
 	}
 	f.Close()
-	f = mustOpen(t, path, rotating) // a lock file that an earlier File has left does not lock
+	f = mustOpen(t, path, rotating) // a leftover lock file does not lock
 	f.Close()
 	shared := mustOpen(t, path, nil)
 	mustOpen(t, path, nil).Close()
@@ -488,7 +488,7 @@ func TestLock(t *testing.T) {
 	}
 	shared.Close()
 
-	// The lock belongs to the file, not to its name.
+	// The lock belongs to the file rather than to its name.
 	link := filepath.Join(dir, "link.log")
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
@@ -502,7 +502,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// The lock of a file is found under each of its names, and also by processes that opened the file
+// The lock of a file is found under each of its names, even by processes that opened the file
 // without a lock file. Rotation moves the lock to the new file, and Reopen keeps it.
 func TestLockOfLinks(t *testing.T) {
 	switch runtime.GOOS {
@@ -550,7 +550,7 @@ func TestLockOfLinks(t *testing.T) {
 	write(t, f, "one1\n")
 	write(t, f, "two2two2\n") // causes a rotation
 	wantFile(t, path, "two2two2\n")
-	old := mustOpen(t, hard, nil) // the old file is not locked any more
+	old := mustOpen(t, hard, nil) // the old file is no longer locked
 	old.Close()
 	link()
 	refused("after rotation", hard, rotating)
@@ -561,8 +561,8 @@ func TestLockOfLinks(t *testing.T) {
 	write(t, f, "3\n")
 	f.Close()
 
-	// If the path of g now leads to a file that another File rotates, Reopen fails and g keeps the
-	// old file. If the old file was deleted, Write fails.
+	// If another File rotates the file that g's path now names, Reopen fails and g keeps its old
+	// file. If the old file was deleted, Write fails.
 	g := mustOpen(t, filepath.Join(dir, "g.log"), nil)
 	defer g.Close()
 	if err := os.Rename(hard, filepath.Join(dir, "g2.log")); err != nil {

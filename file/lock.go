@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// resolve returns path without symbolic links. It also resolves a link whose target does not exist.
+// resolve returns path without symbolic links, even if the target of a link does not exist.
 func resolve(path string) string {
 	for range 40 { // Linux follows at most 40 links
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -31,8 +31,8 @@ func resolve(path string) string {
 	return path
 }
 
-// errClaimed returns the error if another process has locked the log file itself. A process that
-// rotates the file under the same name was already detected by acquire.
+// errClaimed returns the error if another process has locked the log file itself. If that process
+// used the same name, acquire would have failed earlier.
 func errClaimed(rotates bool) error {
 	if rotates {
 		return errors.New("another process, or another File of this process, writes to it (perhaps through a hard link), so it cannot be rotated: " +
@@ -42,10 +42,10 @@ func errClaimed(rotates bool) error {
 		"stop the other process, or use a separate file")
 }
 
-// acquire locks the lock file. A File that rotates locks it exclusively, because two processes that
-// rotate would move each other's files. If a lock file exists, other Files share the lock.
-// Otherwise their records would be written to a file that is then compressed and removed. The lock
-// on the log file itself (claim) detects users that have another lock file.
+// acquire locks the lock file. A File that rotates locks it exclusively, because two rotating
+// processes would move each other's files. Other Files share the lock, if a lock file exists, so
+// that they do not write to a file that is then compressed and removed. The lock on the log file
+// itself (see claim) detects users of another lock file.
 //
 // The lock file remains when the process ends. If it were removed, two processes could lock two
 // different files with the same name.
@@ -79,15 +79,15 @@ func (f *File) acquire() error {
 	}
 	f.lock = l
 	if f.o.rotates() {
-		// The id is only used for the error message. Whether the file is in use is determined by
-		// the lock.
+		// The id is only used in error messages. Only the lock determines whether the file is in
+		// use.
 		_ = os.WriteFile(path, strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
 	}
 	return nil
 }
 
-// holder returns a description of the process that holds the lock at path. It is only used in
-// messages, because the file may contain the id of an earlier process.
+// holder describes the process that holds the lock at path. The result is only used in messages,
+// because the file may contain the id of an earlier process.
 func holder(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > 20 {

@@ -24,7 +24,7 @@ type oldFiles struct {
 	path    string             // path of the File
 	keep    int                // number of old files to keep; 0: all
 	age     time.Duration      // age at which a file is removed; 0: never
-	format  compression.Format // if it has no suffix, files are not compressed
+	format  compression.Format // compression format; if it has no suffix, files are not compressed
 	writer  compression.Writer // reused by compress while the goroutine runs
 	report  func(error)
 	running sync.WaitGroup
@@ -34,7 +34,7 @@ type oldFiles struct {
 }
 
 // copySuffixes are the suffixes of an old file and of its compressed copies. They include formats
-// that this program cannot write, because an earlier process may have been able to.
+// that this program cannot write, because an earlier process may have used them.
 var copySuffixes = []string{"", ".gz", ".zst"}
 
 // partSuffix is appended to the name of an incomplete copy.
@@ -46,11 +46,11 @@ type work uint8
 const (
 	idle  work = iota // no goroutine is running
 	once              // a pass over the directory is in progress
-	again             // another pass follows, because a file may have been added after the directory was read
+	again             // another pass follows, because a file may have been added after the current pass read the directory
 )
 
-// startLocked sets the options of the old files and starts a pass over the files of earlier
-// processes. KeepFor is rounded up to whole days.
+// startLocked sets the options of the old files and starts a pass over files of earlier processes.
+// KeepFor is rounded up to whole days.
 func (f *File) startLocked() {
 	const day = 24 * time.Hour
 	o := &f.rotator.old
@@ -62,8 +62,8 @@ func (f *File) startLocked() {
 	o.tidy()
 }
 
-// tidy starts a pass over the old files. If a pass is in progress, another one follows. The lock of
-// the File is held, so tidy is not called during wait.
+// tidy starts a pass over the old files, after the current pass if there is one. The lock of the
+// File is held, so tidy and wait do not run concurrently.
 func (o *oldFiles) tidy() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +76,7 @@ func (o *oldFiles) tidy() {
 		for more := true; more; {
 			o.pass()
 			o.mu.Lock()
-			if o.work == once { // the last pass
+			if o.work == once { // no further pass was requested
 				o.writer = nil
 			}
 			o.work--
@@ -86,12 +86,12 @@ func (o *oldFiles) tidy() {
 	})
 }
 
-// wait waits until the goroutine has ended. That takes at most as long as compressing a file and
-// reading the directory once more.
+// wait waits until the goroutine has ended. It may still compress one file and read the directory
+// again.
 func (o *oldFiles) wait() { o.running.Wait() }
 
-// pass removes old files that are too many or too old, and compresses the others. It also removes
-// the incomplete copies of processes that were killed during compression.
+// pass removes old files that are too many or too old, and compresses the remaining ones. It also
+// removes incomplete copies left by processes that were killed during compression.
 func (o *oldFiles) pass() {
 	names, err := o.list()
 	if err != nil {
@@ -103,8 +103,7 @@ func (o *oldFiles) pass() {
 	for _, name := range slices.Backward(names) { // from the newest to the oldest
 		at, suffix, _ := o.parse(name)
 		partial := strings.HasSuffix(suffix, partSuffix)
-		// A process that was killed may have left both a file and its copy. They count as one old
-		// file.
+		// A killed process may have left both a file and its copy. They count as one old file.
 		if key := at.Format(oldTime); key != last && !partial {
 			kept, last = kept+1, key
 		}
@@ -155,11 +154,11 @@ func (o *oldFiles) parse(name string) (t time.Time, suffix string, ok bool) {
 	return t, "", false
 }
 
-// compress replaces the file at path by a compressed copy.
+// compress replaces the file at path with a compressed copy.
 func (o *oldFiles) compress(path string) error {
 	whole := path + o.format.Suffix
 	if st, err := os.Stat(whole); err == nil && st.Size() > 0 {
-		return os.Remove(path) // the copy is complete; an earlier process was killed before it removed the file
+		return os.Remove(path) // the copy is complete, but an earlier process was killed before it removed the file
 	}
 	in, err := os.Open(path)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// A closeFailer is closed by Close, which returns errClose nevertheless. Its file cannot be
-// rotated.
+// A closeFailer is closed by Close, which returns errClose anyway. Its file cannot be rotated.
 type closeFailer struct{ *os.File }
 
 var errClose = errors.New("Close fails")
@@ -39,8 +38,8 @@ func mustOpenUnrotatable(t *testing.T, path string, onError func(error)) *File {
 	return f
 }
 
-// OnError runs in another goroutine than the Write that reports an error. That Write returns, with
-// the records in the file, also if OnError calls the file, panics or does not return.
+// OnError runs in a different goroutine from the Write that reports an error. That Write returns,
+// with its records in the file, even if OnError calls the file, panics or blocks.
 func TestWriteDoesNotWaitForOnError(t *testing.T) {
 	for name, on := range map[string]func(f *File, release chan struct{}){
 		"writes":  func(f *File, _ chan struct{}) { f.Write([]byte("from OnError\n")) },
@@ -93,7 +92,7 @@ func TestWriteDoesNotWaitForOnError(t *testing.T) {
 	}
 }
 
-// Close waits until OnError has got the errors before it.
+// Close waits until OnError has received all errors reported earlier.
 func TestCloseWaitsForOnError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		reported := false

@@ -24,8 +24,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// newDisk returns a disk with the content of mem, all of it on stable storage, and the directory
-// that the disk is mounted at. A nil mem means an empty disk.
+// newDisk returns a disk with the content of mem on stable storage, and the directory of the disk.
+// A nil mem means an empty disk.
 func newDisk(t *testing.T, r *rand.Rand, mem *vfs.Mem) (d *vfs.Disk, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -62,8 +62,8 @@ func filesOn(t *testing.T, mem *vfs.Mem) map[string][]byte {
 	return all
 }
 
-// A copyOf is one copy of a record: records that a loss of power removed from the file are written
-// again in a later life.
+// A copyOf is one copy of a record. After a loss of power, a later life of the File writes lost
+// records again.
 type copyOf struct{ n, life int }
 
 // text returns the line of c. It contains the fields of c and a checksum.
@@ -72,7 +72,7 @@ func (c copyOf) text() []byte {
 	return fmt.Appendf(p, "%08x\n", crc32.ChecksumIEEE(p))
 }
 
-// copiesIn returns the complete records of text in order. Of several equal ones it returns the
+// copiesIn returns the complete records in text, in order. Of several equal records it returns the
 // last.
 func copiesIn(text []byte) (all []copyOf) {
 	for l := range bytes.Lines(text) {
@@ -87,8 +87,8 @@ func copiesIn(text []byte) (all []copyOf) {
 	return all
 }
 
-// A powerWalk writes records to a disk that loses its power. After each loss it continues with the
-// first record that Write did not count as written.
+// A powerWalk writes records to a disk that repeatedly loses its power. After each loss it
+// continues with the first record that Write did not count as written.
 type powerWalk struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -96,13 +96,13 @@ type powerWalk struct {
 	disk *vfs.Disk
 	dir  string
 	life int
-	// lives whose disk fails syncs. The records after a failed sync are written again, so their
-	// order is not checked.
+	// unordered contains lives whose disk fails syncs. Records after a failed sync are written
+	// again, so their order is not checked.
 	unordered map[int]bool
 	counted   []copyOf // records that Write has counted as written
 	// renamed files so far
 	moved int
-	lost  int // records that were counted as written and are not in any file
+	lost  int // records counted as written but in no file
 }
 
 // live opens the file and writes records to it until the disk loses its power.
@@ -196,7 +196,7 @@ func (w *powerWalk) check(mem *vfs.Mem) {
 }
 
 // With Sync "always", each record that Write has counted is in a file after a loss of power at any
-// moment, in order, also after failed writes and syncs. With Sync "never", records may be lost.
+// moment, in order, even after failed writes and syncs. With Sync "never", records may be lost.
 func TestPowerLoss(t *testing.T) {
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(policy, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestCommitSurvivesPowerLoss(t *testing.T) {
 			d.CutPower(1 + r.Intn(60))
 			next, committed := 0, 0
 			for ctx.Err() == nil {
-				// The four slabs have space for all of these records.
+				// All these records fit into the four slabs.
 				for range 1 + r.Intn(8) {
 					out.Write(copyOf{next, 1}.text())
 					next++
@@ -287,13 +287,13 @@ func TestCommitSurvivesPowerLoss(t *testing.T) {
 }
 
 // The directories that contain the names of a new file are synced before the first Write returns,
-// and only then.
+// and not again.
 func TestNamesAreSynced(t *testing.T) {
 	var synced []string
 	sys := operatingSystem
 	sys.syncDir = func(dir string) error {
 		synced = append(synced, dir)
-		return &fs.PathError{Op: "fsync", Err: syscall.EINVAL} // not every system syncs directories
+		return &fs.PathError{Op: "fsync", Err: syscall.EINVAL} // some systems cannot sync directories
 	}
 	dir := resolve(t.TempDir())
 	path := filepath.Join(dir, "a", "b", "x.log")

@@ -10,11 +10,11 @@ const (
 	reserveAfter = 8 << 20  // size of the file in bytes from which on space is reserved
 	reserveStep  = 8 << 20  // maximum number of reserved bytes
 	reserveAgain = 7 << 20  // number of bytes written until the next reservation
-	reserveSlack = 64 << 10 // number of bytes after the end that need not be released
+	reserveSlack = 64 << 10 // that many bytes after the end need not be released
 )
 
-// admitLocked handles a file that was just opened. It releases the space that a crashed process has
-// reserved after the end, and determines whether to reserve space.
+// admitLocked handles a file that was just opened. It releases space that a crashed process
+// reserved after the end of the file, and determines whether to reserve space.
 func (f *File) admitLocked() {
 	f.reserved = math.MaxInt64
 	if f.regular && !f.o.NoReserve && reservable(f.h) {
@@ -24,7 +24,7 @@ func (f *File) admitLocked() {
 }
 
 // releaseReservedLocked returns a function that releases the space reserved after the end of the
-// open file. The caller must call the function after it has closed all descriptors of the file.
+// open file. The function must be called after all descriptors of the file are closed.
 func (f *File) releaseReservedLocked() (then func()) {
 	if f.reserved == math.MaxInt64 {
 		return func() {}

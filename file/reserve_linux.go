@@ -12,8 +12,8 @@ import (
 var fallocate = unix.Fallocate
 
 // reservable reports whether reserving space after the end of h is useful, and whether this process
-// may release the space later. That is the case on ext4 if the process owns the file. XFS reserves
-// space itself, and Btrfs does not compress reserved space.
+// can release the space. Both are true on ext4 if the process owns the file. XFS reserves space
+// itself, and Btrfs does not compress reserved space.
 func reservable(h handle) (ok bool) {
 	control(h, func(fd int) {
 		var fs unix.Statfs_t
@@ -32,18 +32,18 @@ func reserve(h handle, end, n int64) {
 
 // release releases the reserved space after the end of h, unless another process has the file open.
 //
-// No system call releases this space alone. ftruncate requires a size, and would remove data that
+// No system call releases only this space. ftruncate requires a size, and would remove data that
 // others have appended since the size was read. Punching a hole requires an offset, and ext4
 // punches no holes after the end. Therefore release holds a write lease during the truncation. The
-// kernel grants the lease only if no other process has the file open, and lets an open of the file
-// wait until the lease is returned.
+// kernel grants the lease only if no other process has the file open, and delays an open until the
+// lease is returned.
 func release(h handle) {
 	control(h, func(fd int) {
 		if _, ok := surplus(fd); !ok {
 			return
 		}
 		// The kernel sends a signal if a process waits for the lease. The default is SIGIO, which
-		// ends a process that does not handle it. SIGURG is ignored by default.
+		// ends a process without a handler for it. SIGURG is ignored by default.
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGURG))
 		if err == nil {
 			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
@@ -62,7 +62,7 @@ func release(h handle) {
 }
 
 // surplus reports whether there is space after the end of fd that a File may have reserved. If
-// there is more, another program has reserved it.
+// there is more than a File reserves, another program has reserved it, and surplus returns false.
 func surplus(fd int) (st unix.Stat_t, ok bool) {
 	if unix.Fstat(fd, &st) != nil || st.Size < reserveAfter {
 		return st, false
@@ -90,8 +90,8 @@ func releaser(h handle) (then func()) {
 	return then
 }
 
-// control calls do with the descriptor of h. The descriptor is not closed during the call. If h has
-// no descriptor, as in tests, do is not called.
+// control calls do with the descriptor of h, which is not closed during the call. If h has no
+// descriptor, as in tests, do is not called.
 func control(h handle, do func(fd int)) {
 	if f, ok := h.(syscall.Conn); ok {
 		if c, err := f.SyscallConn(); err == nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// onExt4 returns the path of a file on ext4, whose space can be reserved. It skips the test if the
-// directory for temporary files is on another file system.
+// onExt4 returns the path of a file on ext4, where space can be reserved. If the directory for
+// temporary files is on another file system, it skips the test.
 func onExt4(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "x.log")
@@ -37,7 +37,7 @@ func onExt4(t *testing.T) (path string) {
 	return path
 }
 
-// fill writes n bytes of lines, n rounded down to a multiple of 64 KiB.
+// fill writes n bytes of lines, rounded down to a multiple of 64 KiB.
 func fill(t *testing.T, w io.Writer, n int) {
 	t.Helper()
 	for range n / len(lines) {
@@ -45,8 +45,8 @@ func fill(t *testing.T, w io.Writer, n int) {
 	}
 }
 
-// reserved returns the number of bytes that are allocated after the end of the file, approximately:
-// blocks of the file system's metadata count too.
+// reserved returns the approximate number of bytes allocated after the end of the file. It includes
+// some metadata of the file system.
 func reserved(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -56,7 +56,8 @@ func reserved(t *testing.T, path string) int64 {
 	return st.Blocks*512 - st.Size
 }
 
-// wantReserved requires a reservation after the end of path if want is true, else none.
+// wantReserved requires that space is reserved after the end of the file at path if want is true,
+// and that none is if want is false.
 func wantReserved(t *testing.T, path string, want bool) {
 	t.Helper()
 	n := reserved(t, path)
@@ -66,8 +67,8 @@ func wantReserved(t *testing.T, path string, want bool) {
 	}
 }
 
-// Space is reserved once the file has 8 MiB, and Close releases it. Nothing is reserved for smaller
-// files, files opened with NoReserve, standard streams and an *os.File.
+// Space is reserved once the file has 8 MiB, and Close releases it. No space is reserved for
+// smaller files, with NoReserve, for standard streams, or for an *os.File.
 func TestReserve(t *testing.T) {
 	path := onExt4(t)
 	f := mustOpen(t, path, nil)
@@ -111,8 +112,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// The reservation of a file that rotates ends at the limit of the file. An old file has no
-// reservation, whether its size or Rotate caused the rotation.
+// The reservation of a file that rotates ends at the maximum size of the file. An old file has no
+// reservation, however it was rotated.
 func TestReserveRotating(t *testing.T) {
 	path := onExt4(t)
 	const limit = reserveAfter + 2<<20
@@ -162,8 +163,8 @@ func TestReserveReopen(t *testing.T) {
 	wantReserved(t, path, false)
 }
 
-// Open releases the reservation that a killed process has left. It keeps the modification time of
-// the file.
+// Open releases the reservation left by a killed process. It keeps the modification time of the
+// file.
 func TestReserveCrash(t *testing.T) {
 	path := onExt4(t)
 	cmd := exec.Command(os.Args[0])
@@ -271,7 +272,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 					wrote[i]++
 				}
 				h.Close()
-				for range 300 * (i + 1) { // leaves times at which the file is not open
+				for range 300 * (i + 1) { // leaves moments at which the file is not open
 					runtime.Gosched()
 				}
 			}
@@ -310,7 +311,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 	}
 }
 
-// Two Files of the same path both reserve and release space. Close of the last one leaves no
+// Two Files with the same path both reserve and release space. Closing the last one leaves no
 // reservation.
 func TestReserveTwice(t *testing.T) {
 	path := onExt4(t)
@@ -386,8 +387,8 @@ func TestReserveCopyTruncate(t *testing.T) {
 	wantReserved(t, path, false)
 }
 
-// If the disk refuses a reservation, records are written without one. The next attempt is not made
-// before reserveAgain more bytes.
+// If the disk refuses a reservation, records are written without one. The next attempt follows
+// after reserveAgain more bytes.
 func TestReserveRefused(t *testing.T) {
 	path := onExt4(t)
 	defer func(old func(int, uint32, int64, int64) error) { fallocate = old }(fallocate)
@@ -406,7 +407,7 @@ func TestReserveRefused(t *testing.T) {
 	}
 }
 
-// On a full disk, the reserved space is used before a write fails. The test needs the right to
+// On a full disk, a write uses the reserved space before it fails. The test needs the right to
 // mount a file system.
 func TestReserveOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, 40<<20)
@@ -441,7 +442,7 @@ func TestReserveOnAFullDisk(t *testing.T) {
 	if err := os.Remove(other.Name()); err != nil {
 		t.Fatal(err)
 	}
-	write(t, f, lines[n:]) // the rest of the record that was cut
+	write(t, f, lines[n:]) // the rest of the incomplete record
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}

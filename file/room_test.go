@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// No file exceeds RotateBytes, also with larger slabs, except with a record of more bytes. Each
-// file starts and ends with a record and has less unused space than one record needs.
+// No file exceeds RotateBytes, even with larger slabs, except for a single larger record. Each file
+// starts and ends with a record, and its unused space is less than the next record needs.
 func TestSlabsLargerThanFiles(t *testing.T) {
 	for seed := range testkit.Walks(t, 20) {
 		rng := testkit.Rand(seed)
@@ -35,7 +35,7 @@ func TestSlabsLargerThanFiles(t *testing.T) {
 		var want bytes.Buffer
 		longest := 0
 		for i := range 300 {
-			// A record of several lines is one record.
+			// A record of several lines stays together.
 			rec := fmt.Sprintf("<%d\n%s\n>\n", i, strings.Repeat("x", rng.IntN(150)))
 			if rng.IntN(100) == 0 {
 				rec = fmt.Sprintf("<%d %s>\n", i, strings.Repeat("y", limit))
@@ -75,8 +75,8 @@ func TestSlabsLargerThanFiles(t *testing.T) {
 	}
 }
 
-// Room returns the bytes until the limit of the file, and math.MaxInt64 for a file that has no
-// limit or cannot be rotated.
+// Room returns the number of bytes up to the limit of the file. If the file has no limit or cannot
+// be rotated, Room returns math.MaxInt64.
 func TestRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f := mustOpen(t, path, nil)
@@ -88,7 +88,7 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	f = mustOpen(t, path, &Options{RotateBytes: 10})
-	if n := f.Room(); n != 5 { // the newline that ends the line of the earlier process is subtracted
+	if n := f.Room(); n != 5 { // minus the newline that ends the line of the earlier process
 		t.Error(n)
 	}
 	for _, tt := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// rotateRetry is the delay before the next attempt after a failed rotation. Until then the file
-// exceeds its limit, because that is better than losing records.
+// rotateRetry is the delay before the next attempt after a failed rotation. Until that attempt, the
+// file may exceed its limit, so that no records are lost.
 const rotateRetry = time.Minute
 
 // errIrregular is the error for a file that should be rotated but is not a regular file. It may be
@@ -25,13 +25,13 @@ var errIrregular = errors.New("it is not a regular file, so it cannot be rotated
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
 	old    oldFiles
-	began  time.Time // a time in the current period of the open file, for Options.RotateEvery
-	failed time.Time // time of the last attempt to rotate, if it failed; zero: it succeeded
+	began  time.Time // a time in the current period of the open file; used for Options.RotateEvery
+	failed time.Time // time of the last attempt to rotate, if it failed; zero if it succeeded
 }
 
 // due returns the reason to rotate a file of size bytes before n more bytes are written, or "". The
 // reason becomes part of the name of the old file. An empty file is never rotated, so a record
-// larger than RotateBytes gets a file of its own.
+// larger than RotateBytes gets a separate file.
 func (r *rotator) due(o *Options, size int64, n int) string {
 	reason := ""
 	switch {
@@ -66,7 +66,8 @@ func (f *File) Room() int64 {
 
 // period returns the beginning of the period of length every that contains t, in UTC and Unix ns.
 func period(t time.Time, every time.Duration) int64 {
-	// Time.Truncate counts from the year 1, which began on a Monday. So weeks begin on Mondays.
+	// Time.Truncate counts from the year 1, which began on a Monday. Therefore weeks begin on
+	// Mondays.
 	return t.UTC().Truncate(every).UnixNano()
 }
 
@@ -81,7 +82,7 @@ func (f *File) rotateLocked(reason string) error {
 		return nil
 	}
 	// The file is closed before it is renamed, because Windows cannot rename open files, and
-	// because the old file is compressed from now on.
+	// because its compression may begin.
 	unclaim(f.h)
 	releaseReserved := f.releaseReservedLocked()
 	old, err := f.h.Stat()
@@ -103,13 +104,13 @@ func (f *File) rotateLocked(reason string) error {
 		f.rotator.failed = time.Time{}
 		f.rotator.old.tidy()
 	}
-	// If renaming has failed, this opens the old file again.
+	// If the rename failed, this opens the old file again.
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
 		return fmt.Errorf("file: cannot open %q after rotating it: %w", f.name, err)
 	}
 	if !f.rotator.failed.IsZero() {
-		f.rotator.began = began // the file is still the old one, and its period has ended
+		f.rotator.began = began // the file is still the old one, whose period has ended
 	}
 	return nil
 }
@@ -139,13 +140,13 @@ func replace(path string, old fs.FileInfo, reason string) error {
 }
 
 // resemble gives h the permission of old, regardless of the umask, and the owner of old. If the
-// process may not change the owner, it remains the owner.
+// process may not change the owner, h keeps its owner.
 func resemble(h *os.File, old fs.FileInfo) error {
 	_ = chown(h, old)
 	return h.Chmod(old.Mode().Perm())
 }
 
-// oldTime is the form of the time in the name of an old file. It has microseconds, because two
+// oldTime is the format of the time in the name of an old file. It has microseconds, because two
 // files may be rotated in the same millisecond.
 const oldTime = "2006-01-02T15-04-05.000000"
 

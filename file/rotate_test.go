@@ -28,7 +28,8 @@ func old(t *testing.T, path string) []string {
 	return names
 }
 
-// A write that would exceed RotateBytes goes to a new file. A larger write gets a file of its own.
+// A write that would exceed RotateBytes goes to a new file. A write larger than RotateBytes gets a
+// separate file.
 func TestRotateBySize(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -52,14 +53,14 @@ func TestRotateBySize(t *testing.T) {
 	})
 }
 
-// The size of a file from an earlier process counts for RotateBytes.
+// RotateBytes includes the size of a file from an earlier process.
 func TestRotateExisting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := mustOpen(t, path, &Options{RotateBytes: 10})
-	write(t, f, "9\n") // RotateBytes does not count the newline that ends the line before
+	write(t, f, "9\n") // RotateBytes ignores the newline that ends the previous line
 	write(t, f, "10\n")
 	wantFile(t, path, "10\n")
 	if names := old(t, path); len(names) != 1 || content(t, names[0]) != "12345678\n9\n" {
@@ -100,7 +101,7 @@ func TestRotateByTime(t *testing.T) {
 	})
 }
 
-// The period of a file continues after a restart: it is that of the last change of the file.
+// After a restart, the period of a file is that of its last change.
 func TestRotateByTimeAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	for i, c := range []struct {
@@ -114,7 +115,7 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 		if err := os.Chtimes(path, at, at); err != nil {
 			t.Fatal(err)
 		}
-		// The period is long, so that it hardly ends during the test.
+		// The period is long, so it rarely ends during the test.
 		f := mustOpen(t, path, &Options{RotateEvery: 24 * time.Hour})
 		if c.age == 0 && period(time.Now().Add(time.Minute), 24*time.Hour) != period(at, 24*time.Hour) {
 			t.Skip("a minute before midnight")
@@ -127,7 +128,7 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 	}
 }
 
-// KeepFiles old files are kept, with the mode of the file, compressed if Compress is set.
+// KeepFiles old files are kept, with the mode of the file. They are compressed if Compress is set.
 func TestKeepFilesAndCompress(t *testing.T) {
 	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz"} {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -207,7 +208,7 @@ func TestStrangeNames(t *testing.T) {
 	}
 }
 
-// Open compresses the old files that an earlier process has not compressed and removes those older
+// Open compresses the old files that an earlier process left uncompressed, and removes those older
 // than KeepFor.
 func TestHousekeepingAtOpen(t *testing.T) {
 	dir := t.TempDir()
@@ -227,10 +228,10 @@ func TestHousekeepingAtOpen(t *testing.T) {
 	}
 }
 
-// If a file cannot be renamed, Write continues in it. OnError gets the error once.
+// If a file cannot be renamed, Write continues with the same file, and OnError gets the error once.
 func TestRotationFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// The name of an old file would have more than the 255 bytes of a file name.
+		// The name of the old file would exceed the maximum of 255 bytes.
 		path := filepath.Join(t.TempDir(), strings.Repeat("x", 245)+".log")
 		var errs []error
 		opened := 0
@@ -264,7 +265,7 @@ func TestRotationFails(t *testing.T) {
 	})
 }
 
-// Rotate renames a file that is not empty. It returns an error if the options do not ask for
+// Rotate renames a file that is not empty. It returns an error if the File was opened without
 // rotation.
 func TestRotate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
@@ -309,7 +310,7 @@ func TestRotateThroughLink(t *testing.T) {
 	}
 }
 
-// An old file that cannot be compressed is reported to OnError and stays as it is.
+// If an old file cannot be compressed, OnError gets the error, and the file is unchanged.
 func TestOldFileThatCannotBeCompressed(t *testing.T) {
 	dir := t.TempDir()
 	left := filepath.Join(dir, "x-2020-01-01T00-00-00.000000-size.log")
@@ -330,8 +331,8 @@ func TestOldFileThatCannotBeCompressed(t *testing.T) {
 	wantFile(t, left, "old\n")
 }
 
-// Open removes the incomplete compressed copies of a process that was killed, also if it compresses
-// in another form or not at all. It keeps files with similar names.
+// Open removes incomplete compressed copies left by a killed process, even if it uses another
+// compression or none. It keeps files with similar names.
 func TestOpenRemovesIncompleteCopies(t *testing.T) {
 	for _, compress := range []string{"", "gzip"} {
 		dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen, Write and rotation do not wait for the compression of an old file. The files that rotate
-// in the meantime are compressed after it.
+// Reopen, Write and rotation do not wait for the compression of an old file. Files rotated
+// meanwhile are compressed after it.
 func TestReopenWhileCompressing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -71,8 +71,8 @@ func TestReopenWhileCompressing(t *testing.T) {
 	}
 }
 
-// The new file and the compressed copy of the old one have its permission, regardless of the umask, and
-// its owner.
+// The new file and the compressed copy of the old file have the old file's permission, regardless
+// of the umask, and its owner.
 func TestRotateKeepsModeAndOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	uid := os.Getuid()
@@ -104,7 +104,7 @@ func TestRotateKeepsModeAndOwner(t *testing.T) {
 	}
 }
 
-// After Reopen finds a file that cannot be rotated, the open file stays in use.
+// If Reopen finds a file that cannot be rotated, the open file stays in use.
 func TestReopenIrregular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 8})

@@ -12,12 +12,11 @@ import (
 // The intervals between checks of the path. A check costs two system calls. With these intervals,
 // the cost is small for a busy process, and a deleted file is created again within a second.
 const (
-	// checkEvery is the interval at which the path is checked while the file is written to without
-	// a pause.
+	// checkEvery is how often the path is checked during continuous writes.
 	checkEvery = 100 * time.Millisecond
-	// checkAfterPause is the length of a pause after which the next Write checks the path first.
+	// checkAfterPause is the minimum pause after which the next Write checks the path first.
 	checkAfterPause = 5 * time.Millisecond
-	// checkIdleEvery is the interval at which the path of an idle file is checked.
+	// checkIdleEvery is how often the path of an idle file is checked.
 	checkIdleEvery = time.Second
 )
 
@@ -64,8 +63,8 @@ func (f *File) Check() error {
 	return nil
 }
 
-// checkDueLocked is called by each Write. It calls checkPathLocked if a check is due. After a pause
-// it always is, because most files are moved or deleted during a pause.
+// checkDueLocked is called by each Write. It calls checkPathLocked if a check is due, as it always
+// is after a pause, because most files are moved or deleted during a pause.
 func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
@@ -81,7 +80,7 @@ func (f *File) watchIdleLocked() {
 	if !f.regular {
 		return
 	}
-	// checkIdle uses the field idle. So the timer must not fire before the field is set.
+	// The timer must not fire before the field idle is set, because checkIdle uses it.
 	f.watched.idle = time.AfterFunc(time.Hour, f.checkIdle)
 	f.watched.idle.Reset(checkIdleEvery)
 }
@@ -100,7 +99,7 @@ func (f *File) checkIdle() {
 }
 
 // checkIdleLocked checks the path and opens a deleted file again, unless the path was checked
-// recently. A failure is reported only once, because it repeats every second.
+// recently. It reports a failure only once, although it tries again every second.
 func (f *File) checkIdleLocked(now time.Time) {
 	if now.Sub(f.watched.checkedAt) < checkIdleEvery {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Writev of several buffers makes the same files as a Write of each.
+// Writev of several buffers produces the same files as a Write of each buffer.
 func TestWritevIsWrite(t *testing.T) {
 	for seed := range testkit.Walks(t, 40) {
 		rng := testkit.Rand(seed)
@@ -56,7 +56,7 @@ func TestWritevIsWrite(t *testing.T) {
 	}
 }
 
-// all returns the content of each file of a log, quoted, one a line. Lock files are left out.
+// all returns the content of each file of a log, quoted, one per line. It omits lock files.
 func all(t *testing.T, dir, name string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, name+"*"))
@@ -95,8 +95,8 @@ func TestWritevOnAFullDisk(t *testing.T) {
 	wantFile(t, path, "three\n")
 }
 
-// Writev returns the error of the file with the number of bytes written before it, and os.ErrClosed
-// after Close.
+// If the file fails, Writev returns the error and the number of bytes written before it. After
+// Close, it returns os.ErrClosed.
 func TestWritevFails(t *testing.T) {
 	f := mustOpen(t, filepath.Join(t.TempDir(), "log"), nil)
 	f.mu.Lock()

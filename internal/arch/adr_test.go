@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// docs/adr contains at most 25 pages. Its index lists each of them. Every reference to a decision
-// has the number of an existing page.
+// docs/adr contains at most 25 pages. Its index lists all of them. Every reference to a decision
+// has the number of a page.
 func TestReferencesToDecisionsExist(t *testing.T) {
 	const root, most = "../..", 25
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/[0-9]*.md"))

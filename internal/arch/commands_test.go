@@ -42,14 +42,14 @@ type testCommand struct {
 	skip     *regexp.Regexp // nil for none
 }
 
-// recorder replaces the go command in a run of make. It writes its folder, its arguments and the
-// exported variables to a file.
+// recorder replaces the go command during a run of make. It writes the working directory, the
+// arguments and the exported variables to a file.
 const recorder = `#!/bin/sh
 { pwd; for a; do printf '%s\n' "$a"; done; echo; export -p; } >"$RECORD/$$"
 `
 
-// commands returns the calls of go test of all tiers. It runs make with a go command that does
-// nothing, so that it sees the recipes as make executes them.
+// commands returns the calls of go test of all tiers. It runs make with a go command that only
+// records its arguments, because the recipes are complete only when make executes them.
 var commands = sync.OnceValues(func() ([]testCommand, error) {
 	tmp, err := os.MkdirTemp("", "forebay-arch-")
 	if err != nil {
@@ -173,9 +173,9 @@ type testFunc struct {
 	module, dir, name string
 	path              string
 	tags              constraint.Expr // nil for none
-	plain             bool            // without the race detector it does more
+	plain             bool            // it tests more if the race detector is off
 	budget            bool            // FOREBAY_TORTURE changes its number of cases
-	// env lists alternative variables: of each list, one must be set, or the test is skipped.
+	// env lists alternative variables. The test is skipped unless one variable of each list is set.
 	env [][]string
 }
 
@@ -282,8 +282,8 @@ func testsOf(module, dir string, files []string) ([]testFunc, error) {
 	return all, nil
 }
 
-// inspect adds the properties of a function. A variable that only selects another mode, which returns
-// early, is not required.
+// inspect adds the properties of a function. It ignores a variable that only selects another mode
+// and returns early.
 func (of *traits) inspect(body *ast.BlockStmt) {
 	var read []string
 	skips := false
@@ -358,13 +358,13 @@ func tierOf(all []testCommand, f *testFunc) tier {
 	return cheapest
 }
 
-// unset lists variables that no target sets: they name programs that a contributor has installed, or
-// select the child process of another test.
+// unset lists variables that no target sets. They name programs that a contributor has installed,
+// or select the child process of another test.
 var unset = []string{"FLUENTD", "FLUENTBIT", "FOREBAY_CRASH"}
 
-// Each test runs in make check, except the tests of integration and those that need a variable. A
-// test that is skipped or does less with the race detector runs in `make plain`. make torture runs
-// each test whose number of cases FOREBAY_TORTURE changes.
+// Each test runs in make check, except the tests of integration and those that need a variable.
+// Tests that the race detector restricts run in `make plain`. Tests whose number of cases depends
+// on FOREBAY_TORTURE run in make torture.
 func TestEachTestRuns(t *testing.T) {
 	all, funcs := mustCommands(t)
 	n, plain, budget := 0, 0, 0
@@ -394,8 +394,8 @@ func TestEachTestRuns(t *testing.T) {
 	}
 }
 
-// Each alternative of a pattern of the Makefile matches a test that the commands with this pattern
-// run.
+// Each alternative of a pattern in the Makefile matches a test that a command with this pattern
+// runs.
 func TestPatternsMatch(t *testing.T) {
 	all, funcs := mustCommands(t)
 	matched := map[string]bool{} // by the pattern and the alternative

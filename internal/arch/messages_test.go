@@ -19,16 +19,15 @@ var printing = map[string]bool{
 	"skipPath": true, "Sprintf": true, "Fprintf": true, "append": true, "Join": true,
 }
 
-// messageSources lists the directories and files with messages that an operator sees. A name that
-// ends in a slash is a directory with its subdirectories.
+// messageSources lists the directories and files with messages for operators. A name that ends in a
+// slash includes subdirectories.
 var messageSources = []string{
 	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/", "internal/diskqueue/errors.go",
 	"fluent/conn.go", "fluent/dial.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 
-// selfExplaining lists prefixes of paths of sources whose messages need no row in the
-// documentation, because they contain their remedy: errors about arguments of forebay size and
-// about options of a Go program.
+// selfExplaining lists prefixes of source paths. Their messages need no row in the documentation,
+// because they contain their remedy.
 var selfExplaining = []string{
 	"cmd/internal/tool/measure.go", "cmd/internal/tool/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
@@ -42,7 +41,7 @@ var notPrinted = []string{
 var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z%]|\n`)
 
 // fragment returns the longest part of a format string between its verbs, or "" if it is too short
-// to search for it.
+// for a search.
 func fragment(format string) (longest string) {
 	for _, part := range verb.Split(format, -1) {
 		if part = strings.Trim(part, " :;,.()\""); len(part) > len(longest) {
@@ -132,8 +131,8 @@ func flat(text string) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("`", "", `\|`, "|").Replace(text)), " ")
 }
 
-// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md: its longest part between
-// variables, so that an operator can search for it.
+// The longest part of each message between its variables is in docs/OPERATING.md or docs/CONFIG.md,
+// so that an operator can search for it.
 func TestMessagesAreExplained(t *testing.T) {
 	const root = "../.."
 	var pages string

@@ -57,8 +57,8 @@ func declared(t *testing.T, path string) []string {
 	return names
 }
 
-// tests returns the names of all tests, also of nested modules: each as `name` and as `folder:
-// name`. The folder of the root is ".".
+// tests returns the names of all tests, including those of nested modules: each as `name` and as
+// `folder: name`. The folder of the root is ".".
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

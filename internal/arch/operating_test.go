@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// rows returns the first word or number of each row of the first table in a section. Words are in
+// rows returns the word or number in the first column of the first table in a section. Words are in
 // backquotes.
 func rows(t *testing.T, page, section string) (words []string) {
 	t.Helper()
@@ -38,7 +38,7 @@ func TestOperatingIsComplete(t *testing.T) {
 	for r := range batch.Reason(len(batch.Drops{})) {
 		want["Drop reasons"] = append(want["Drop reasons"], r.String())
 	}
-	find := map[string][]*regexp.Regexp{ // expressions that begin with literal text are fast
+	find := map[string][]*regexp.Regexp{ // expressions that begin with literal text are faster
 		"Events":     {regexp.MustCompile(`Op: "([a-z-]+)"`), regexp.MustCompile(`ost\("([a-z-]+)"`), regexp.MustCompile(`fail\(err, t, "([a-z-]+)"`)},
 		"Exit codes": {regexp.MustCompile(`Code += ([0-9]+)`)},
 	}

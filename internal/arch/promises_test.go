@@ -15,8 +15,8 @@ var (
 	patchSet    = regexp.MustCompile(`(?m)^# (package|run): (.+)$`)
 )
 
-// Every test and patch in docs/PROMISES.md exists, and the tier of a row is the cheapest command that
-// runs its tests. Each patch runs a test of its row, and each patch has a row.
+// Every test and patch in docs/PROMISES.md exists. The tier of a row is the cheapest command that
+// runs its tests. Each patch has a row and runs a test of that row.
 func TestPromisesNameWhatExists(t *testing.T) {
 	const root = "../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs", "PROMISES.md"))

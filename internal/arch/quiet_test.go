@@ -61,7 +61,7 @@ func sources(t *testing.T) map[string]*ast.File {
 }
 
 // No package of forebay logs with package log or slog, because such a record could return to the
-// failing destination. Reports go to callbacks and standard error.
+// failing destination. Packages report to callbacks and standard error.
 func TestNoPackageCallsLogOrSlog(t *testing.T) {
 	global := []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext",
 		"Error", "ErrorContext", "Log", "LogAttrs", "With"}

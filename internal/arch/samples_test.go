@@ -20,7 +20,7 @@ func lines(text string) string {
 	return sb.String()
 }
 
-// All lines of the Go code in docs are also in a testable example, so that they compile.
+// All lines of Go code in docs are also in a testable example, so they compile.
 func TestGoCodeInDocsIsInExamples(t *testing.T) {
 	const root = "../.."
 	var examples []string
@@ -118,7 +118,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		names[m[1]] = true
 	}
 	for _, word := range []string{"Content", "Ctrl", "Europe", "For", "Forward", "GiB", "It", "KiB", "Local", "Loki", "MiB", "Only", "PushRequest", "Which"} {
-		names[word] = true // words of messages count as names
+		names[word] = true // words in messages count as names
 	}
 	var flags strings.Builder
 	sources, err := filepath.Glob(root + "/cmd/internal/*/*.go")

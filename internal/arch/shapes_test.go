@@ -8,7 +8,7 @@ import (
 )
 
 // Only values.Shape caches information about Go types. In other files that use package reflect, no
-// variable and no field is a sync.Map, or a map by reflect.Type.
+// variable or field is a sync.Map or a map with reflect.Type as its key.
 func TestOneCacheByType(t *testing.T) {
 	const cache = "internal/values/shape.go"
 	files := sources(t)

@@ -10,10 +10,9 @@ import (
 )
 
 // docs/SOURCES.md has five columns. The third one contains names of existing tests, as `folder:
-// Test`, or as `Test` in the root. Names with a slash in the other columns are existing folders and
-// files; in the last column they may be rows of bench. Numbers of entries are those of
-// bench/LEDGER.md. TestDocsNameWhatExists checks the second column, and TestLinksLeadSomewhere
-// checks the links.
+// Test`, or as `Test` in the root. Names with a slash in other columns are existing folders and
+// files; in the last column they may be rows of bench. Numbers of entries exist in bench/LEDGER.md.
+// TestDocsNameWhatExists checks the second column, and TestLinksLeadSomewhere checks the links.
 func TestSourcesNameWhatExists(t *testing.T) {
 	const root = "../.."
 	read := func(name string) string {

@@ -1,7 +1,6 @@
-// Package breaker implements the circuit breaker of a destination: when to stop sending,
-// when to probe, and how many records to send. It has no clock, lock or goroutine: package
-// deliver drives one circuit per destination, and package fleet drives thousands in
-// simulated time.
+// Package breaker implements the circuit breaker of a destination. It determines when to stop
+// sending, when to probe, and how many records to send. It has no clock, lock or goroutine: package
+// deliver drives one circuit per destination, and package fleet drives thousands in simulated time.
 package breaker
 
 import (
@@ -23,17 +22,16 @@ const (
 )
 
 const (
-	window = 20 // number of latest results in which the failures are counted
+	window = 20 // number of latest results that the circuit considers
 	ratio  = 10 // number of failures among these results that opens the circuit
 
-	// probeGrace is the time for which a probe may run before the error handler is also used. If
-	// the destination hangs, the probe fails only after its timeout.
+	// probeGrace is how long a probe may run before the error handler is used as well. A probe of a
+	// destination that hangs fails only after its timeout.
 	probeGrace = time.Second
 )
 
-// LongAfter is the length of a requested wait from which the circuit opens at once. The destination
-// has announced that it is down. If more failures were counted first, each would take such a wait,
-// while the spool and the handler are not used.
+// LongAfter is the shortest requested wait that opens the circuit at once. A destination that
+// requests such a wait has announced that it is down.
 const LongAfter = 5 * time.Second
 
 // MaxAfter limits the wait that a destination may request, because a wrong clock of a server must
@@ -117,20 +115,20 @@ func (c *Circuit) Admit(now time.Time) (limit int, ok bool, until time.Time) {
 	return c.ramp, true, now
 }
 
-// Calm reports whether the circuit is closed without recent failures.
+// Calm reports whether the circuit is closed and has no recent failures.
 func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.ramp == 0 }
 
-// Shut reports whether nothing may be sent now.
+// Shut reports whether the circuit is open and its next probe is not due.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether the error handler is to be used: nothing may be sent now, or a probe takes
-// longer than probeGrace.
+// Out reports whether the error handler is to be used. It is used while nothing may be sent, and
+// while a probe takes longer than probeGrace.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked is called when the destination has accepted a batch or rejected some of its records. In both
-// cases the destination is available. cut reports whether the circuit has limited the size of the batch.
+// Worked is called after the destination has accepted a batch or rejected some of its records; both
+// show that it is available. cut reports whether the circuit limited the size of the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {
 	case HalfOpen:
@@ -152,8 +150,8 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 	}
 }
 
-// Failed records a failure. after is the wait that the destination requested. hold reports whether
-// only a change of configuration helps. Failed returns true if it has opened the circuit.
+// Failed records a failure and reports whether it opened the circuit. after is the wait that the
+// destination requested. hold reports whether only a change of configuration helps.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {
 	case HalfOpen:
@@ -178,8 +176,8 @@ func (c *Circuit) Hurry(t time.Time) {
 	}
 }
 
-// Probe moves the next probe of an open circuit forward to now, but not to less than gap after the
-// circuit opened. During a wait that the destination requested, it does nothing and returns false.
+// Probe moves the next probe of an open circuit forward to now, but at least gap after the circuit
+// opened. During a wait that the destination requested, it does nothing and returns false.
 func (c *Circuit) Probe(now time.Time, gap time.Duration) bool {
 	if c.state != Open {
 		return true

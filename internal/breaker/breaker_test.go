@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// With the maximum jitter, an unavailable destination is probed after 1, 2, 4, … 60 s. When it is
-// available again, it receives two batches of 10 records. Then the size doubles with each batch.
+// With the maximum jitter, an unavailable destination is probed after 1, 2, 4, … 60 s. After it has
+// recovered, it receives two batches of 10 records, and then the size doubles with each batch.
 func TestDownAndBack(t *testing.T) {
 	longest := func(_, hi time.Duration) time.Duration { return hi }
 	c := New(Default(), longest, nil)

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// open counts the open bubbles, because each parallel test may have one. The first one limits the
+// open counts the open bubbles. Parallel tests may have several. The first bubble limits the
 // scheduler to one thread, and the last one restores the setting.
 var open struct {
 	mu    sync.Mutex

@@ -45,9 +45,8 @@ type waiter struct {
 	ch  chan struct{}
 }
 
-// New returns a Runner that calls fn. While fn is running, the Runner queues at most queue values;
-// if queue is 0 or less, at most [DefaultQueue]. If fn is nil, New returns nil. New starts no
-// goroutine.
+// New returns a Runner that calls fn, or nil if fn is nil. While fn is running, at most queue
+// values are queued, or [DefaultQueue] if queue is 0 or less. New starts no goroutine.
 func New[T any](fn func(T), queue int) *Runner[T] {
 	if fn == nil {
 		return nil
@@ -108,8 +107,8 @@ func (r *Runner[T]) Failed() uint64 {
 	return r.failed
 }
 
-// Wait waits until fn has handled every value posted earlier, or the value was dropped. If ctx ends
-// first, it returns the error of ctx. A Wait called by fn itself always waits until ctx ends.
+// Wait waits until every value posted earlier is handled by fn or dropped. If ctx ends first, Wait
+// returns its error. A Wait called by fn itself waits until ctx ends.
 func (r *Runner[T]) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -138,9 +137,8 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Grace is the maximum time that a Close waits for a callback to handle all events. Therefore the
-// events of the Close are reported before it returns, unless the callback is slow: a slow callback
-// must not delay the end of a program.
+// Grace is how long a Close waits for the callback to handle all events. Usually the events of the
+// Close are reported before it returns, but a slow callback does not delay the end of the program.
 const Grace = 100 * time.Millisecond
 
 // WaitBriefly is like Wait, but waits at most [Grace].
@@ -150,12 +148,11 @@ func (r *Runner[T]) WaitBriefly(ctx context.Context) {
 	_ = r.Wait(ctx)
 }
 
-// ToStderr prints v, an event or an error, to standard error. It is the default callback, so that
-// no error remains unnoticed.
+// ToStderr prints an event or an error to standard error. It is the default callback.
 func ToStderr[T any](v T) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %v\n", v) }
 
-// Close makes Post drop and count later values. Values in the queue are still passed to fn; use
-// [Runner.Wait] to wait for that. Close may be called more than once.
+// Close makes Post drop all later values. Queued values are still passed to fn; use [Runner.Wait]
+// to wait for that. Close may be called more than once.
 func (r *Runner[T]) Close() {
 	if r == nil {
 		return
@@ -179,7 +176,7 @@ func (r *Runner[T]) run() {
 	ended = true
 }
 
-// runOne removes the oldest value and calls fn with it. It reports whether there was one.
+// runOne removes the oldest value and calls fn with it. It returns false if the queue is empty.
 func (r *Runner[T]) runOne() (found bool) {
 	r.mu.Lock()
 	if r.n == 0 {
@@ -190,7 +187,7 @@ func (r *Runner[T]) runOne() (found bool) {
 	v := r.popLocked()
 	r.mu.Unlock()
 
-	found = true // this is also the result after a panic
+	found = true // also returned after a panic of fn
 	returned := false
 	defer func() {
 		_ = recover() // does not stop a runtime.Goexit

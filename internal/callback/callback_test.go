@@ -38,8 +38,8 @@ func TestOrderAndWait(t *testing.T) {
 	}
 }
 
-// Post does not block while the callback is blocked. If the queue is full, the newest values are
-// kept.
+// Post does not block while the callback is blocked. If the queue is full, the oldest values are
+// dropped.
 func TestFullDropsOldest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -93,7 +93,7 @@ func TestPanicAndGoexit(t *testing.T) {
 	}
 }
 
-// A callback may call Post, as it does when it logs to the component that calls it.
+// A callback may call Post, for example by logging to the component that calls it.
 func TestPostFromCallbackUnderLock(t *testing.T) {
 	var mu sync.Mutex
 	var r *Runner[int]
@@ -109,7 +109,7 @@ func TestPostFromCallbackUnderLock(t *testing.T) {
 	mu.Lock()
 	r.Post(10)
 	mu.Unlock()
-	for range 11 { // after each Wait, at least one more value was handled
+	for range 11 { // each Wait lets at least one more value be handled
 		if err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestMethodsAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// WaitBriefly waits for a callback, but only for Grace if the callback is stuck.
+// WaitBriefly waits at most Grace for a blocked callback.
 func TestWaitBriefly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		handled := false

@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Reporter posts the events of a driver. A driver is made before the name of its output and the
-// function for its events are known; SetOutput sets both. The zero Reporter drops events. All
-// methods are safe for concurrent use, and only Wait blocks.
+// A Reporter posts the events of a driver. The driver exists before its output, so SetOutput is
+// called later. Until then, events are dropped. All methods are safe for concurrent use, and only
+// Wait blocks.
 type Reporter struct {
 	output atomic.Pointer[reporterOutput]
 }

@@ -22,8 +22,8 @@ const (
 	Disk = 500 * time.Millisecond
 )
 
-// Reserve returns the time between the end of the parts of a Close and the end of the Close. It is
-// needed to count the results of the parts. left is the time until the end of the Close.
+// Reserve returns how much earlier than the whole Close its parts must end, so that their results
+// can be counted. left is the time until the end of the Close.
 func Reserve(left time.Duration) time.Duration {
 	return max(0, min(left/10, 100*time.Millisecond))
 }
@@ -43,8 +43,8 @@ func Bounded(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(ctx, d)
 }
 
-// Sooner returns a context like ctx that ends earlier, by the time that [Reserve] returns. It is
-// for the parts of a Close that ends with ctx.
+// Sooner returns a context for the parts of a Close. It ends earlier than ctx by the time that
+// [Reserve] returns.
 func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -61,7 +61,7 @@ func OutOfTime(err error) bool {
 // Hang is the additional time for a part of a Close that abandons hanging operations.
 const Hang = 200 * time.Millisecond
 
-// Later returns a context that ends d after ctx, with the same cause.
+// Later returns a context that ends d after ctx ends and has the same cause.
 func Later(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -70,10 +70,10 @@ func Later(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// WithDisk returns a context for a Close that may write records to disk. Its deadline is the
-// deadline of ctx, but not less than the duration disk from now. If ctx is canceled before its
-// deadline, the function hurry is called, and the context ends after the duration disk. The callers
-// pass about [Disk]: slightly less for a part of a Close, and slightly more for the whole Close.
+// WithDisk returns a context for a Close that may write records to disk. Its deadline is that of
+// ctx, but at least the duration disk from now. If ctx is canceled before its deadline, WithDisk
+// calls hurry, and the context ends after the duration disk. Callers pass about [Disk]: slightly
+// less for a part of a Close, and slightly more for the whole Close.
 func WithDisk(ctx context.Context, disk time.Duration, hurry func()) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopTimer := func() {}

@@ -78,6 +78,6 @@ func gzipWriter(l Level) Writer {
 	if l == Fast {
 		level = gzip.BestSpeed
 	}
-	w, _ := gzip.NewWriterLevel(nil, level) // no error: the level is valid
+	w, _ := gzip.NewWriterLevel(nil, level) // the error is nil, because the level is valid
 	return w
 }

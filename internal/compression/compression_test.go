@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The gzip reader reads the output of each level, also when writer and reader are reused.
+// The gzip reader reads the output of each level, even if writer and reader are reused.
 func TestGzip(t *testing.T) {
 	f, err := Find("gzip")
 	if err != nil {

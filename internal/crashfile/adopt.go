@@ -36,7 +36,7 @@ func FormOf(c batch.Codec) (f Form, err error) {
 	return f, err
 }
 
-// lookTime is the longest time for which another process holds the lock of a file to test whether
+// lookTime is how long another process holds the lock of a file at most, if it only tests whether
 // the file is in use.
 const lookTime = 2 * time.Millisecond
 
@@ -46,9 +46,9 @@ type Adoption struct {
 	Own  string // the path of this process's file, which is skipped
 	Dict batch.Dictionary
 	Held HeldBy
-	// Codec is the codec of the destination, and Form is the Form of records in that codec. Other
-	// returns the codec for another Form, and true if the destination accepts records in that Form.
-	// If Other is nil, it accepts none.
+	// Codec is the destination's codec, and Form the Form of its records. Other returns the codec
+	// for another Form, and whether the destination accepts records in that Form. If Other is nil,
+	// no other Form is accepted.
 	Codec batch.Codec
 	Form  Form
 	Other func(contentType string, schema uint32) (batch.Codec, bool)
@@ -61,8 +61,8 @@ type Refusal struct {
 	Damaged bool
 }
 
-// Adopt locks the files of dead processes in the directory and reads them, oldest first. It
-// skips the files of running processes.
+// Adopt locks the crash-safe files of dead processes in the directory and reads them, oldest first.
+// It skips the files of running processes.
 func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 	mapped.RemoveIncomplete(a.Dir, Suffix+NewSuffix)
 	names := mapped.Files(a.Dir, Suffix) // sorted; names begin with the time of creation
@@ -87,7 +87,7 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 			found = append(found, o)
 		}
 	}
-	if claim(names); len(busy) > 0 { // another process may have held the locks only to test whether the files are in use
+	if claim(names); len(busy) > 0 { // if another process held a lock only to test whether the file is in use, the lock is free now
 		time.Sleep(lookTime)
 		again := busy
 		busy = nil
@@ -97,9 +97,8 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 	return found, refused
 }
 
-// Refuse closes the file of o, which may be nil. It renames a damaged file, so that it is not
-// examined again at each start; a person has to inspect it. A file that is not damaged keeps its
-// name.
+// Refuse closes the file of o, which may be nil. It renames a damaged file, so that later starts do
+// not examine it again. Other files keep their names.
 func (o *Orphan) Refuse(path string, err error) (r Refusal) {
 	if r.Damaged = errors.Is(err, ErrDamaged); r.Damaged {
 		if rerr := SetAside(path); rerr == nil {
@@ -113,8 +112,7 @@ func (o *Orphan) Refuse(path string, err error) (r Refusal) {
 	return r
 }
 
-// codecOf sets the codec of the records, or returns the reason why the destination does not accept
-// them.
+// codecOf sets o.Codec. If the destination does not accept the records, codecOf returns the reason.
 func (a *Adoption) codecOf(o *Orphan) error {
 	if o.Codec = a.Codec; len(o.Records) == 0 || o.ContentType == a.Form.ContentType && o.Schema <= a.Form.Schema {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// parseBigTable reads the list of records whose frames must be in the companion file, so that a
-// missing frame is detected. maxUnlisted is the highest valid number of frames that are not in the
-// list.
+// parseBigTable reads the list of records whose frames must be in the companion file, so that
+// missing frames are detected. maxUnlisted is the highest valid number of frames that are not
+// listed.
 func (im *Image) parseBigTable(state []byte, maxUnlisted uint64) {
 	le := binary.LittleEndian
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), maxUnlisted)
@@ -39,9 +39,9 @@ func frameLen(d []byte) int {
 	return BigHeadLen + int(size)
 }
 
-// parseBig reads the oversize records. After a damaged frame, it continues at the end given by the
-// length in that frame, if a valid frame begins there. Otherwise it searches for the next frame of
-// an expected record.
+// parseBig reads the oversize records. If a frame is damaged, parseBig continues after the length
+// in its header, provided that a valid frame begins there. Failing that, it searches for the next
+// frame of an expected record.
 func (im *Image) parseBig(d []byte) {
 	budget := 8 * len(d) // bytes to examine while searching for frames
 	for len(d) > 0 {
@@ -82,9 +82,8 @@ func (im *Image) addFrame(d []byte) {
 	}
 }
 
-// resync returns the offset of the next frame after a damaged one at the start of d, or 0 if there
-// is none. During the search only frames of expected records count, because the payload of a record
-// may look like a frame.
+// resync returns the offset of the next valid frame after a damaged frame at the start of d, or 0
+// if there is none. Only frames of expected records count, because a payload may look like a frame.
 func (im *Image) resync(d []byte, budget *int) int {
 	due := func(at int, tombstone bool) bool {
 		h := d[at:]
@@ -133,7 +132,7 @@ func (im *Image) finishBig() {
 	im.bigWant, im.bigMore = nil, 0
 }
 
-// Damage describes the parts of the file that this recovery or an earlier one could not read. It is
+// Damage describes the unreadable parts of the file that this or an earlier recovery found. It is
 // empty if there are none.
 func (im *Image) Damage() string {
 	var parts []string

@@ -11,10 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A BigFile is the companion file for records larger than a slab. The frame of such a record is
-// written with write(2) before the call that logs the record returns. The file stays below twice
-// the memory of the slabs: it is truncated when no record is pending, and rewritten without the
-// settled records when it is too large.
+// A BigFile is the companion file for records larger than a slab. The call that logs such a record
+// writes its frame with write(2) before it returns. The file stays below twice the memory of the
+// slabs: it is truncated when no record is pending, and rewritten without the settled records when
+// it is too large.
 //
 // Note, HasNotes and Close may be called with the lock of the Memory held. That lock is never
 // acquired while mu is held.
@@ -30,9 +30,9 @@ type BigFile struct {
 	live   []bigFrame // frames of records that may be pending, oldest first
 	closed bool       // Close was called
 
-	// notes are the events that are not yet applied to the file, in order. They are applied before
-	// anything else is written. Therefore, when a call has written its frame, the tombstones of the
-	// records evicted for it are also written. No other lock is acquired while noteMu is held.
+	// notes are the events that are not yet applied to the file, in order. Store applies them
+	// before it writes a frame. Therefore the tombstones of the records evicted for a frame are
+	// written before the frame. No other lock is acquired while noteMu is held.
 	noteMu sync.Mutex
 	notes  []bigNote
 }
@@ -54,7 +54,7 @@ type FrameEvent uint8
 
 const (
 	FrameDue     FrameEvent = iota // the call that logs the record will write the frame
-	FrameSettled                   // the record is no longer pending, and Acked will include it
+	FrameSettled                   // the record is settled, and a later Ack will include it
 	FrameEvicted                   // the record was dropped by policy and must not be recovered
 )
 
@@ -100,8 +100,7 @@ func (b *BigFile) HasNotes() bool {
 }
 
 // Store writes the frame of a record with the payload p, unless the record is no longer pending.
-// The caller has queued FrameDue for the ticket before. max is the limit of the bytes of pending
-// records.
+// The caller must have queued FrameDue for the ticket. max limits the bytes of pending records.
 func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,7 +150,7 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 }
 
 // ApplyNotes applies the queued events now instead of with the next record, so that evicted records
-// are not recovered. If it fails, they are recovered and delivered; no record is lost.
+// are not recovered. If it fails, recovery delivers the evicted records; no record is lost.
 func (b *BigFile) ApplyNotes() {
 	if !b.HasNotes() {
 		return
@@ -195,18 +194,18 @@ func (b *BigFile) applyNotes() error {
 // written reports whether the frame is in the file.
 func (f bigFrame) written() bool { return f.n > 0 }
 
-// find returns the index in live of a record, or -1.
+// find returns the index of a record in the field live, or -1.
 func (b *BigFile) find(ticket uint64) int {
 	return slices.IndexFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
 }
 
-// append writes frames to the end of the file. After an error the file has its old size.
+// append writes frames to the end of the file. If it fails, it restores the size of the file.
 func (b *BigFile) append(frames []byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
 	if _, err := b.f.WriteAt(frames, b.n); err != nil {
-		_ = b.f.Truncate(b.n) // after a torn frame, recovery would not find the following ones
+		_ = b.f.Truncate(b.n) // recovery would not find frames after a torn one
 		return err
 	}
 	b.n += int64(len(frames))
@@ -225,8 +224,8 @@ func (b *BigFile) truncate() error {
 	return nil
 }
 
-// compact replaces the file by a new one with only the pending frames. The new file is renamed when
-// it is complete, so that after a kill one complete file exists.
+// compact replaces the file with a new one that has only the pending frames. The new file is
+// complete before it is renamed, so a kill leaves a complete file.
 func (b *BigFile) compact() (err error) {
 	f, err := os.OpenFile(b.path+NewSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -264,14 +263,14 @@ func (b *BigFile) compact() (err error) {
 	return nil
 }
 
-// Close applies the queued events and closes the file. Calls of Store that have not written their
-// frames return an error.
+// Close applies the queued events and closes the file. A Store that has not written its frame yet
+// returns an error.
 func (b *BigFile) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 	if b.f != nil {
-		_ = b.applyNotes() // if it fails, evicted records are recovered and delivered; no record is lost
+		_ = b.applyNotes() // if this fails, recovery delivers the evicted records; no record is lost
 		b.f.Close()
 		b.f = nil
 	}

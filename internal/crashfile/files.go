@@ -14,8 +14,8 @@ import (
 // process is running.
 type File struct {
 	Path  string
-	Bytes int64 // size, including oversize records in the companion file
-	Alive bool  // a process holds the lock and owns the file; not determined if Incomplete
+	Bytes int64 // size, including the companion file of oversize records
+	Alive bool  // a process holds the lock, so the file is in use; not determined if Incomplete
 	Aside bool  // an earlier process renamed the file because it is damaged
 	// Incomplete reports whether a process is creating the file, or died while creating it. An
 	// incomplete file contains no records.
@@ -57,7 +57,7 @@ func List(dir string) ([]File, error) {
 				f.Bytes += st.Size()
 			}
 		}
-		f.Alive = !f.Incomplete && inUse(f.Path) // the process that creates it must not find it locked
+		f.Alive = !f.Incomplete && inUse(f.Path) // the process that creates the file must not find it locked
 		files = append(files, f)
 	}
 	return files, nil
@@ -77,8 +77,8 @@ func inUse(path string) bool {
 	return mapped.IsLocked(err)
 }
 
-// ReadLive is like [Read], for the file of a running process. It reads the file twice and omits all
-// data that has changed in between, so that no record is torn.
+// ReadLive is like [Read], for the file of a running process. It reads the file twice and omits
+// data that changed between the two reads, so that no record is torn.
 func ReadLive(path string) (*Image, error) {
 	before, err := Read(path)
 	if err != nil {
@@ -105,8 +105,8 @@ func ReadLive(path string) (*Image, error) {
 	return im, nil
 }
 
-// Remove deletes a crash-safe file and its companion files. The main file is deleted last: if the
-// process is killed before that, the remaining main file has no pending records.
+// Remove deletes a crash-safe file and its companion files. It deletes the main file last: a kill
+// before that leaves a main file without pending records.
 func Remove(path string) {
 	Point(PointUnlink)
 	os.Remove(path + BigSuffix + NewSuffix)

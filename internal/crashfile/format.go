@@ -55,14 +55,14 @@ const (
 	FlagTracked             // the state lists the oversize records that are in the companion file
 )
 
-// State is page 1. Each word is stored atomically, with the Writer's mutex held. All words except
-// Acked and AckedToo are stored with StoreWord.
+// State is page 1. Each word is stored atomically, with the Writer's mutex held. Acked and AckedToo
+// are plain values; StoreWord stores all other words.
 type State struct {
 	Acked    uint64 // every ticket up to this one is settled
 	AckedToo uint64 // a copy that is stored after Acked; the lower of the two is valid
 	_        [48]byte
-	HeapHeld uint64 // number of pending oversize records that are only in the process's memory, not in a file
-	HeapFrom uint64 // if not 0, the records from this ticket on are in ordinary memory, not in the file
+	HeapHeld uint64 // number of pending oversize records that are only in the memory of the process
+	HeapFrom uint64 // if not 0, records from this ticket on are in ordinary memory, not in the file
 	_        [48]byte
 	DictLen  uint64 // number of valid bytes of the dictionary
 	_        [56]byte
@@ -105,25 +105,25 @@ var (
 // HeadBytes is the size of a Head.
 const HeadBytes = 64
 
-// EmptySum is the Sum of a slab without records in a file that Close has left for the next process.
-// It is not the checksum of any slots, so nothing is read from the slab. Last is then 0.
+// EmptySum is the Sum of a slab without records in a file that a Close left for the next process.
+// It never matches a checksum, so recovery reads nothing from the slab. Last is 0 in this case.
 const EmptySum = 1<<32 - 1
 
-// HeadsBytes returns the size in the file of the headers of slabCount slabs.
+// HeadsBytes returns the size of the slab headers in the file.
 func HeadsBytes(slabCount int) int { return roundUp(HeadBytes*slabCount, Page) }
 
 // Head is the header of a slab.
 type Head struct {
-	// First is the lowest ticket that the slab may contain. Slots with lower tickets are left over
-	// from an earlier use: slabs are not zeroed for reuse.
+	// First is the lowest ticket that the slab may contain. Slabs are not zeroed for reuse, so
+	// slots with lower tickets are leftovers.
 	First uint64
 	// Old is only read, in files of an earlier version. It is from<<32 | to if the process died
 	// while DropOldest was overwriting a slab: then the slots [from, to) still contain the slab's
 	// older records. 0: there are none.
 	Old uint64
-	// Sum describes a sealed slab. The upper 32 bits are its number of slots, the lower 32 bits a
-	// CRC32C over its payload, these slots, First and Last. 0: there is no checksum, and only the
-	// tickets identify the records of the slab.
+	// Sum describes a sealed slab. The upper 32 bits are its number of slots. The lower 32 bits are
+	// a CRC32C over its payload, these slots, First and Last. If Sum is 0, there is no checksum,
+	// and only the tickets identify the records.
 	Sum uint64
 	// Last is the ticket of the last slot of a sealed slab.
 	Last uint64
@@ -169,10 +169,9 @@ const BigHeadLen = 40
 // FlagEvicted marks a tombstone: a frame without payload for a record that was evicted by policy.
 const FlagEvicted = 1
 
-// The counters in State are self-checking: the low wordBits bits are the value, and the bits above
-// are a check of it. A single store writes both, so a crash cannot separate them. Acked and AckedToo
-// are not self-checking, because recovery compares them. In files of version 1, no word is
-// self-checking.
+// The counters in State are self-checking: the low wordBits bits are the value, and the high bits
+// are its checksum. A single store writes both, so a crash cannot separate them. Acked and AckedToo
+// have no checksum, because recovery compares them. In files of version 1, no word has a checksum.
 const (
 	wordBits = 48
 	// MaxWord is the largest value.

@@ -17,8 +17,8 @@ func newFrameTable() frameTable {
 	return t
 }
 
-// ExpectFrame records in the mapped file that the frame of a record is in the companion file. A
-// recovery that does not find it counts the record as damaged.
+// ExpectFrame records in the mapped file that the companion file has a frame of the record. If
+// recovery does not find the frame, it counts the record as damaged.
 func (m *Memory) ExpectFrame(ticket uint64) {
 	t, at := &m.frames, -1
 	if k := len(t.free); k > 0 && ticket <= MaxWord {
@@ -31,8 +31,8 @@ func (m *Memory) ExpectFrame(ticket uint64) {
 	t.at[ticket] = at
 }
 
-// ForgetFrame records that a record is no longer pending. It is called before Ack with the ticket:
-// after a kill between the two, recovery must not expect the frame.
+// ForgetFrame records that a record is no longer pending. It is called before Ack with its ticket,
+// so that a recovery after a kill between the calls does not expect the frame.
 func (m *Memory) ForgetFrame(ticket uint64) {
 	t := &m.frames
 	at, ok := t.at[ticket]
@@ -49,5 +49,5 @@ func (m *Memory) ForgetFrame(ticket uint64) {
 	t.free = append(t.free, at)
 }
 
-// Frames returns the number of expected frames, and how many more the table can list.
+// Frames returns the number of expected frames and the number of free entries in the table.
 func (m *Memory) Frames() (expected, free int) { return len(m.frames.at), len(m.frames.free) }

@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// HeldBy is the type of the field Held of a slablog.Consumer. It returns the ranges of records that
-// the consumer has on disk. If it is nil, the consumer has none.
+// HeldBy is the type of the field Held of slablog.Consumer. It returns the ranges of records that
+// the consumer has on disk.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
-// omitHeld removes the records that the consumer has on disk. There are such records if the process
-// was killed after the consumer had accepted them and before the file recorded that. The consumer
-// is called only once, because it may forget records that it settles.
+// omitHeld removes the records that the consumer has on disk. Such records exist if the process was
+// killed after the consumer accepted them and before the file recorded that. omitHeld calls the
+// consumer only once, because the consumer may forget records that it settles.
 func (o *Orphan) omitHeld() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets

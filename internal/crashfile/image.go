@@ -35,16 +35,16 @@ type Image struct {
 	// Holes is the number of tickets without a record between Acked and the last record. The other
 	// fields divide it by cause. Evicted: evicted by DropOldest. Settled: settled before records
 	// with lower tickets. HeapOnly: larger than a slab and only in the memory of the process.
-	// Damaged: in slabs with a wrong checksum, or in damaged frames. Unreturned: the remaining
-	// tickets, whose calls had not returned.
+	// Damaged: in slabs with a wrong checksum, or in damaged frames. Unreturned: records of calls
+	// that had not returned.
 	Holes, Evicted, Settled, HeapOnly, Damaged, Unreturned uint64
 	// DamagedSlabs is the number of slabs with a wrong checksum. Their records are omitted.
 	DamagedSlabs int
-	// DamagedState is the number of damaged words in the state page. No records are lost for this
-	// reason, but counts in the Image may be too low, and records may be delivered twice.
+	// DamagedState is the number of damaged words in the state page. It means no loss of records,
+	// but counts in the Image may be too low, and records may be delivered twice.
 	DamagedState int
-	// MovedToHeap reports whether the mapping caused a memory fault in the running process. Records
-	// accepted after that were only in ordinary memory.
+	// MovedToHeap reports whether a memory fault in the mapping made the process continue in
+	// ordinary memory. Later records are not in the file.
 	MovedToHeap bool
 
 	// DamagedBig is the part of Damaged for records larger than a slab, whose frames in the
@@ -56,8 +56,8 @@ type Image struct {
 	DamagedBefore uint64
 	// Undefined is the number of Records whose streams are not [Image.Defined].
 	Undefined uint64
-	// OtherBoot reports whether the machine has restarted since the file was used. In that case,
-	// pages that had not reached the disk are missing.
+	// OtherBoot reports whether the machine has restarted since the file was used. Pages that had
+	// not reached the disk are then missing.
 	OtherBoot bool
 
 	// Fields from the identity page.
@@ -92,9 +92,8 @@ func damagedError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Read reads the crash-safe file at path and its companion files. It acquires no lock. The file of
-// a running process changes during the call: the result is then not the state at one moment, see
-// [ReadLive].
+// Read reads the crash-safe file at path and its companion files. It acquires no lock. If the
+// file's process is running, the result may mix several moments; see [ReadLive].
 func Read(path string) (*Image, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -104,8 +103,8 @@ func Read(path string) (*Image, error) {
 	return readImage(f, path)
 }
 
-// readImage reads the open file f, at path, and its companion files. It checks the identity first, so
-// that an unrelated file is not read, however large it is.
+// readImage reads the open file f, at path, and its companion files. It checks the identity before
+// it reads more, because an unrelated file may be large.
 func readImage(f *os.File, path string) (*Image, error) {
 	data, err := readBounded(f, Page)
 	var im *Image
@@ -173,8 +172,8 @@ func readCompanion(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// readBounded reads f from the start, up to limit bytes. If the file shrinks during the call, as
-// that of a running process may, it returns the bytes that it has read.
+// readBounded reads f from the start, up to limit bytes. If the file shrinks during the call, it
+// returns the bytes that it has read.
 func readBounded(f *os.File, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -228,8 +227,8 @@ func parseIdentity(data []byte) (*Image, error) {
 }
 
 // parse reads the state, the dictionary and every slab of data, which is the whole file. Only the
-// identity has been verified, by its checksum. Therefore parse accepts a slot only if it starts
-// where the previous one ended and its ticket can belong to the current use of the slab.
+// checksum of the identity is verified yet. Therefore parse accepts a slot only if it starts where
+// the previous one ended and its ticket can belong to the current use of the slab.
 func (im *Image) parse(data []byte) error {
 	slabBytes, count := im.slab, im.slabCount
 	if want := im.size(); int64(len(data)) < want {
@@ -264,7 +263,7 @@ func (im *Image) parse(data []byte) error {
 		im.parseBigTable(state, im.maxBig())
 	}
 	base := HeadsOff + HeadsBytes(count)
-	// The slabs are read in ticket order, so that little is left to sort.
+	// The slabs are read in ticket order, so that the records are almost sorted.
 	order := make([]int, count)
 	for i := range order {
 		order[i] = i
@@ -280,11 +279,9 @@ func (im *Image) parse(data []byte) error {
 	return nil
 }
 
-// parseSlab reads the records of one slab. The first slot is the last one in the slab; slots are
-// read as long as their tickets rise, beginning at first. Of a sealed slab, only the slots that the
-// checksum covers are read, because the others are left over from an earlier use. If the checksum
-// is wrong, the whole slab is omitted. In files of an earlier version, the slots [from, to) may
-// contain older records.
+// parseSlab reads the records of one slab. Its first slot is at the end of the slab. parseSlab
+// stops at the first slot whose ticket is not higher than the previous one. In a sealed slab, it
+// reads only the slots that the checksum covers, and no records if the checksum is wrong.
 func (im *Image) parseSlab(mem, head []byte) {
 	le := binary.LittleEndian
 	first, old, sum, last := le.Uint64(head), le.Uint64(head[8:]), le.Uint64(head[16:]), le.Uint64(head[24:])
@@ -417,8 +414,8 @@ func (im *Image) finish() {
 	}
 	im.Settled = min(im.Settled, left)
 	left -= im.Settled
-	// Each call that has not returned has a slot, or a record larger than a slab. If there are more
-	// holes, a damaged ticket has caused them.
+	// Each call that has not returned has a slot or a record larger than a slab. More holes than
+	// that result from a damaged ticket.
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
 		im.Evicted = min(left, im.calls)
 	} else {

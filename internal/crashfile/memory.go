@@ -29,8 +29,8 @@ type Layout struct {
 	Dict                 batch.Dictionary // nil if streams have no definitions
 }
 
-// A Memory is the mapped file of this process. Its slabs outlive the process, because each store
-// into them is immediately in the page cache.
+// A Memory is the mapped file of this process. Each store into its slabs is immediately in the page
+// cache, so the slabs outlive the process.
 //
 // The caller's lock guards all methods, except those of Big, Intact and Path. A store into the
 // mapping may cause a memory fault if the file was truncated: see [Memory.IsFault].
@@ -51,8 +51,8 @@ type Memory struct {
 	frames  frameTable
 }
 
-// Create creates the file of this process in dir. It creates dir if it is missing. The file has one
-// user at first: see [Memory.Enter].
+// Create creates the file of this process in dir. It creates dir if it is missing. Initially, the
+// mapping has one user: see [Memory.Enter].
 func Create(dir string, l Layout) (*Memory, error) {
 	size := Size(l.SlabBytes, l.SlabCount)
 	if size > MaxBytes {
@@ -147,8 +147,8 @@ func (m *Memory) Ack(t uint64) {
 	atomic.StoreUint64(&m.state.AckedToo, t)
 }
 
-// Evict adds n to the number of evicted records. Without it, recovery would count them as records
-// whose calls had not returned.
+// Evict adds n to the number of evicted records, so that recovery does not count them as
+// unreturned.
 func (m *Memory) Evict(n int) {
 	m.evicted += uint64(n)
 	StoreWord(&m.state.Evicted, m.evicted)
@@ -169,7 +169,7 @@ func (m *Memory) SetAhead(n uint64) {
 	}
 }
 
-// SetHeapHeld records the number of pending records larger than a slab that are on no disk.
+// SetHeapHeld records the number of pending records larger than a slab that are in no file.
 func (m *Memory) SetHeapHeld(n int) { StoreWord(&m.state.HeapHeld, uint64(n)) }
 
 // SetHeapFrom records that the records from ticket t on are not in the file.
@@ -181,8 +181,8 @@ var (
 	errUnlinked  = errors.New("slab: the crash-safe file was deleted: no other process would find it")
 )
 
-// Intact returns an error unless the file has its full length and still has a name, and page 0 is
-// unchanged. A file that was truncated and extended again begins with zeros.
+// Intact returns an error unless the file has its full length, still has a name, and has an
+// unchanged page 0. If the file was truncated and extended again, page 0 contains zeros.
 func (m *Memory) Intact() error {
 	st, err := m.f.Stat()
 	switch {
@@ -216,7 +216,7 @@ func (m *Memory) IsFault(r any) bool {
 // Enter adds a user of the mapping.
 func (m *Memory) Enter() { m.readers++ }
 
-// Leave removes a user of the mapping. The last Leave unmaps the memory. A Send that hangs is a
+// Leave removes a user of the mapping. The last Leave unmaps the memory. A hanging Send counts as a
 // user, so it can still read the mapping.
 func (m *Memory) Leave() {
 	if m.readers--; m.readers == 0 {
@@ -243,8 +243,8 @@ func (m *Memory) Release() {
 	m.f.Close()
 }
 
-// inPlace reports whether the path still refers to this file. It also returns true if that cannot
-// be determined.
+// inPlace reports whether the path still refers to this file. If that is unknown, inPlace returns
+// true.
 func (m *Memory) inPlace() bool {
 	own, err1 := m.f.Stat()
 	now, err2 := os.Lstat(m.path)

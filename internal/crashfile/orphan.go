@@ -25,7 +25,7 @@ type Orphan struct {
 	next    int               // index of the first record that Take has not returned
 	streams map[uint32]uint32 // maps the stream numbers of the file to the stream numbers of this process
 	dict    batch.Dictionary  // assigns the stream numbers of this process; nil: numbers are unchanged
-	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after its call, or if there is none
+	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after it was called
 
 	held   []batch.Tickets // ranges of records that the consumer has on disk, in ascending order
 	marked bool            // the file is marked as damaged
@@ -33,8 +33,8 @@ type Orphan struct {
 
 // SetAside renames a damaged file and its companion files.
 func SetAside(path string) error {
-	// The companion files are renamed first. After a kill in between, the next recovery finds the
-	// main file and renames it.
+	// The companion files are renamed first. After a kill between the renames, the next recovery
+	// finds the main file and renames it.
 	for _, suffix := range []string{BigSuffix, StreamSuffix} {
 		_ = os.Rename(path+suffix, path+BadSuffix+suffix)
 	}
@@ -48,8 +48,8 @@ type Copy struct {
 	Batch batch.Batch
 }
 
-// Open locks and reads a file. It may return both an Orphan and an error; the caller then closes
-// the Orphan.
+// Open locks and reads a file. If it returns both an Orphan and an error, the caller closes the
+// Orphan.
 func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
 	o, err := lock(path)
 	if err != nil {
@@ -78,14 +78,14 @@ func (o *Orphan) Load() (err error) {
 	if err == nil {
 		o.omitHeld()
 	}
-	if err == nil && o.dict != nil && o.Undefined > 0 { // these records must not be mistaken for records of other streams
+	if err == nil && o.dict != nil && o.Undefined > 0 { // records of undefined streams would otherwise be delivered as records of other streams
 		o.Lost = o.Undefined
 		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })
 	}
 	return err
 }
 
-// IsDamaged reports whether the file is kept after recovery because it is damaged.
+// IsDamaged reports whether the file is damaged and therefore kept after recovery.
 func (o *Orphan) IsDamaged() bool { return o.LacksRecords() || o.DamagedState > 0 }
 
 // LacksRecords reports whether records were lost, in this recovery or an earlier one.
@@ -94,7 +94,7 @@ func (o *Orphan) LacksRecords() bool {
 }
 
 // markDamaged records in the file how many records were lost. It is called before progress is
-// recorded: otherwise the file would look undamaged after an interrupted recovery.
+// recorded, because an interrupted recovery would leave a file that looks undamaged.
 func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
 		return nil
@@ -107,8 +107,8 @@ func (o *Orphan) markDamaged() error {
 }
 
 // Translate maps the stream numbers of the file to those of this process. If the dictionary panics
-// for a stream, the records of the stream are omitted, like those of an undefined stream. Translate
-// returns the number of omitted records.
+// for a stream, its records are omitted, like those of an undefined stream. Translate returns the
+// number of omitted records.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
@@ -127,8 +127,8 @@ func (o *Orphan) Translate() (lost int, err error) {
 	return lost, err
 }
 
-// Take returns a batch of the next records, up to the limits. It has at least one record if any is
-// left. The batch is memory of c.
+// Take returns a batch of the next records, up to the limits. It returns at least one record if any
+// is left. The batch is memory of c.
 func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	for _, r := range o.Records[o.next:] {
@@ -158,7 +158,7 @@ func (o *Orphan) Persist(ticket uint64) {
 	}
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
-		return // if the damage count cannot be recorded, neither is the progress: it is better to deliver records twice
+		return // records may be delivered twice, but the damage is not forgotten
 	}
 	var b [16]byte // the words Acked and AckedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
@@ -169,9 +169,9 @@ func (o *Orphan) Persist(ticket uint64) {
 	Point(PointPersisted)
 }
 
-// noteUnnamed records in the file how many of the frames that are not listed in the state belong to
-// records above ticket. It is called before progress is recorded, so that after a kill no record
-// looks lost. markDamaged has counted the lost records.
+// noteUnnamed records in the file how many unlisted frames belong to records above ticket. It is
+// called before progress is recorded, so that no record looks lost after a kill. markDamaged has
+// counted the lost records.
 func (o *Orphan) noteUnnamed(ticket uint64) error {
 	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
 	if len(left) == len(o.unnamed) {
@@ -194,7 +194,8 @@ func (o *Orphan) Offered() uint64 {
 	return o.Records[o.next-1].Ticket
 }
 
-// Finish removes a file whose records are all settled, or renames it if it is damaged.
+// Finish removes the file, whose records are all settled. If the file is damaged, Finish renames it
+// instead.
 func (o *Orphan) Finish() {
 	if o.IsDamaged() {
 		_ = SetAside(o.Path)

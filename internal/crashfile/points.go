@@ -17,6 +17,6 @@ const (
 	PointBigCompact = "bigCompact"    // the new companion file is complete, but not renamed yet
 )
 
-// Point is called at each step. Package slab sets it when built with the tag
-// forebay_points. Tests treat the points of both packages as one list.
+// Point is called at each step. Package slab sets it if built with the tag forebay_points. Tests
+// list the points of both packages together.
 var Point = func(name string) {}

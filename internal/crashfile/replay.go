@@ -13,8 +13,8 @@ import (
 type Replayed struct {
 	Records uint64 // number of settled records
 	Left    uint64 // number of records that remain in the file
-	// Damaged is the number of records that this recovery or an earlier one could not read, or that
-	// belong to undefined streams. If it is not 0, the file is renamed at the end instead of
+	// Damaged is the number of records that are unreadable or belong to undefined streams, in this
+	// recovery or an earlier one. If it is not 0, the file is renamed at the end instead of
 	// removed.
 	Damaged uint64
 }
@@ -29,8 +29,8 @@ type ReplayOptions struct {
 	Limits batch.Limits
 	// Held returns the records to omit, like the field Held of slablog.Consumer. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []batch.Tickets
-	// Flush is called when all records are sent. The file is removed when Flush has returned nil.
-	// Default nil: the file is removed without it.
+	// Flush is called when all records are sent. The file is removed only if Flush returns nil.
+	// Default nil: no call.
 	Flush func(ctx context.Context) error
 }
 

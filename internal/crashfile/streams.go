@@ -5,10 +5,9 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If known is true, n is their length in bytes.
-// Otherwise parseDict reads all bytes that look like an entry, up to the zeros at the end. Surplus
-// entries do no harm, because no record refers to them. Zeros may also be the definition of stream
-// 0.
+// parseDict reads the entries in the mapped file. If known is true, n is their length in bytes. If
+// known is false, parseDict reads all bytes that look like an entry, up to the zeros at the end.
+// Surplus entries are harmless, because no record refers to them.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]
@@ -59,9 +58,8 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 	return true
 }
 
-// Defined reports whether the file has an entry for stream id, including an entry for a stream
-// without a definition. It is always true for files of destinations without streams, whose numbers
-// have no meaning.
+// Defined reports whether the file has an entry for stream id, including an entry without a
+// definition. It is always true for files of destinations without streams.
 func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
 
 // defines reports whether the dictionary has an entry for stream id.

@@ -20,7 +20,7 @@ func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 }
 
 // No content of the file of streams causes a panic, even if an int has 32 bits. Only definitions
-// with the right checksum are read.
+// with a valid checksum are read.
 func FuzzStreams(f *testing.F) {
 	f.Add([]byte{}, uint32(1), uint32(3))
 	f.Add(appendStream(nil, 7, 3, []byte("abc")), uint32(8), uint32(0))

@@ -27,31 +27,31 @@ type appender struct {
 	dir    *directory
 	events *reporter
 
-	// mu is held during an Append, its I/O included. It guards the rest.
+	// mu is held during an Append, including its I/O. It guards the fields below.
 	mu        sync.Mutex
-	seg       *segment            // equals queue.active; nil: the next Append begins one
+	seg       *segment            // equals queue.active; if nil, the next Append begins a segment
 	f         vfs.File            // its file
 	checkedAt time.Time           // time at which the segment was last looked up by its name
 	defined   map[uint32]struct{} // streams with a definition in seg
 
 	scratch    []byte   // reused: the frame, without a large payload
 	index      []byte   // reused: the record index of the batch
-	newStreams []uint32 // streams that the frame defines; part of defined once it is visible
+	newStreams []uint32 // streams that the frame defines; added to defined when the frame is visible
 }
 
 const (
-	// copyBelow is the size in bytes up to which a payload is copied to scratch, because the copy
-	// costs less than another system call. It also applies to the mean size of the runs.
+	// copyBelow is the payload size in bytes up to which a payload is copied to scratch, because
+	// the copy costs less than another system call. It also applies to the mean size of the runs.
 	copyBelow = 16 << 10
 	// keepScratch is the largest buffer in bytes that is kept for reuse.
 	keepScratch = 4 << 20
-	// checkEvery is the interval at which the segment is looked up by its name. Writes to a deleted
-	// file succeed, so without this check an operator's rm would cost all later records.
+	// checkEvery is how often the segment is looked up by its name. Writes to a deleted file
+	// succeed, so without this check all records after an operator's rm would be lost.
 	checkEvery = time.Second
 )
 
-// append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool were
-// deleted: the caller restores them and repeats the call.
+// append implements Spool.Append for a batch that is not empty. If files of the spool were deleted,
+// it returns errGone; the caller restores them and calls append again.
 func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	}
 	if a.seg != nil && time.Since(a.checkedAt) >= checkEvery {
 		if a.checkedAt = time.Now(); !a.dir.has(a.seg) {
-			_ = a.seal() // batches appended to it would be lost
+			_ = a.seal() // batches appended to a deleted segment would be lost
 			return 0, errGone
 		}
 	}
@@ -83,8 +83,8 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	return h.at.seq, nil
 }
 
-// place finds room for the frame and writes it. If a reader finds the segment damaged at the same time,
-// the frame is written again, to the next segment.
+// place finds room for the frame and writes it. If a reader finds the segment damaged meanwhile,
+// place writes the frame again to the next segment.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	for visible := false; !visible; {
 		seg := a.seg
@@ -100,7 +100,7 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 			return err
 		}
 		if a.seg != seg {
-			continue // it was sealed to make room: the next one must define all streams again
+			continue // the next segment must define all streams again
 		}
 		if seg == nil {
 			if err := a.begin(f); err != nil {
@@ -109,8 +109,9 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		}
 		if err := a.write(b, h); err != nil {
 			err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
-			// Remove the part that was written. If that fails, or the content of the file is unknown,
-			// the segment ends here: readers know the end, and later frames go to the next segment.
+			// Remove the part that was written. If that fails, or the content of the file is
+			// unknown, the segment ends here: readers know the end, and later frames go to the next
+			// segment.
 			if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
 				_ = a.seal()
 			}
@@ -125,8 +126,8 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 }
 
 // frame writes the stream definitions of a frame to scratch, after room for the header. It sets the
-// sizes in h, and returns the size of the whole frame. It depends on the segment, whose streams need
-// no second definition.
+// sizes in h and returns the size of the whole frame. Streams that the segment already defines are
+// omitted.
 func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	a.newStreams = a.newStreams[:0]
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
@@ -144,9 +145,9 @@ func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error)
 	return h.bytes(), nil
 }
 
-// defineStreams appends to scratch the definitions of those streams of b that have none in the
-// current segment. A stream without a definition could not be delivered after a restart, so it is an
-// error, except for stream 0, which means no stream.
+// defineStreams appends to scratch the definitions of the streams of b that the current segment
+// does not define. A stream without a definition is an error, because its records could not be
+// delivered after a restart. Stream 0, which means no stream, needs none.
 func (a *appender) defineStreams(b *batch.Batch) error {
 	var last uint32
 	var def []byte
@@ -154,7 +155,7 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 		r := &b.Runs[i]
 		for j := range r.Len() {
 			id := r.Slot(j).Stream
-			if id == last && i+j > 0 { // most records have the stream of the record before them
+			if id == last && i+j > 0 { // most records have the same stream as the previous record
 				continue
 			}
 			last = id
@@ -207,12 +208,11 @@ func (a *appender) begin(f form) error {
 	return nil
 }
 
-// write writes the frame at the end of the segment, and syncs it if Options.Sync is "always". Readers
-// do not see it before queue.commit. The memory of b is read
-// during the call and not retained.
+// write writes the frame at the end of the segment, and syncs it if Options.Sync is "always".
+// Readers see it after queue.commit. write does not retain the memory of b.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.seg.seed()
-	off := a.seg.size // changed only by commit, with mu held
+	off := a.seg.size // only commit changes it, with mu held
 	h.at = a.queue.end()
 
 	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
@@ -243,7 +243,7 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	return nil
 }
 
-// sync syncs the frame just written, and the names that it depends on.
+// sync syncs the frame just written and the directory entries of its file.
 func (a *appender) sync() error {
 	err := a.f.Sync()
 	if err == nil {
@@ -255,12 +255,13 @@ func (a *appender) sync() error {
 	return err
 }
 
-// errNotSynced is wrapped by the error of a failed sync. The system may have dropped the pages that
-// it could not write, and a later sync succeeds nevertheless, so the content of the file is unknown.
+// errNotSynced is wrapped by the error of a failed sync. The content of the file is then unknown,
+// because the system may have dropped pages that it could not write, and a later sync would
+// succeed.
 var errNotSynced = errors.New("not on stable storage")
 
-// seal ends the current segment, if there is one. Close returns the error; to others it is reported
-// by an event, because later appends do not depend on it.
+// seal ends the current segment, if there is one. Close returns the error of seal. Other callers
+// report it as an event, because later appends do not depend on it.
 func (a *appender) seal() error {
 	if a.seg == nil {
 		return nil
@@ -275,8 +276,8 @@ func (a *appender) seal() error {
 	return err
 }
 
-// sealFinished seals the current segment if it is finished, so that an empty spool does not keep
-// megabytes of old records. It does nothing during an Append, after which there is more.
+// sealFinished seals the current segment if all its batches are acknowledged, so that an empty
+// spool does not keep megabytes of old records. It does nothing during an Append.
 func (a *appender) sealFinished() {
 	if a.mu.TryLock() {
 		defer a.mu.Unlock()

@@ -23,7 +23,7 @@ func benchBatch(size int) *batch.Batch {
 }
 
 const (
-	benchRound = 16 << 20 // bytes per round; a round of the spool alternates with a round of plain I/O
+	benchRound = 16 << 20 // bytes per round; rounds of the spool alternate with rounds of plain I/O
 )
 
 var benchSizes = []int{16 << 10, 64 << 10, 1 << 20}
@@ -51,8 +51,8 @@ func BenchmarkAppend(b *testing.B) {
 // two alternate within one run. Both read from the page cache, because the data was just written.
 func BenchmarkNext(b *testing.B) { benchReading(b, false) }
 
-// BenchmarkReplay is BenchmarkNext with the full cost of a replay: every batch is acknowledged, and
-// segments that were read are deleted. The plain variant deletes its file, too.
+// BenchmarkReplay measures Next like BenchmarkNext, but also acknowledges every batch, which
+// deletes segments. The plain variant deletes its file.
 func BenchmarkReplay(b *testing.B) { benchReading(b, true) }
 
 func benchReading(b *testing.B, settle bool) {
@@ -72,7 +72,7 @@ func benchReading(b *testing.B, settle bool) {
 	}
 }
 
-// fastest is the shortest time of several rounds, because disturbances only make a round longer.
+// fastest is the shortest time of several rounds, because disturbances only make rounds longer.
 type fastest time.Duration
 
 func (f *fastest) add(d time.Duration) {
@@ -158,7 +158,7 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 			continue
 		}
 		s.reader.mu.Lock()
-		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // otherwise each batch would keep its buffer
+		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // without this, each batch would keep its buffer
 		s.reader.mu.Unlock()
 	}
 	d := time.Since(start)
@@ -169,8 +169,8 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 	return d
 }
 
-// benchRead reads a file that was written just before, in pieces of the size in which it was
-// written, so that the page cache is in the same state as for the spool.
+// benchRead reads a file that was just written, in pieces of the size in which it was written, so
+// that the page cache is in the same state as for the spool.
 func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
 	writeFile(b, name, data, rounds)

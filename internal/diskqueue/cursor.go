@@ -10,9 +10,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// The cursor file has two slots, written in turn, so that a torn write leaves the other one intact. A
-// slot has the state of the generation that it was written for. The valid slot with the higher
-// generation counts.
+// The cursor file has two slots, written alternately, so that a torn write leaves the other one
+// intact. The valid slot with the higher generation counts.
 const (
 	cursorMagic     = "fbcursr\n"
 	cursorVersion   = 1
@@ -38,7 +37,7 @@ type cursorState struct {
 	gen     uint64 // generation of this slot; the slot with the higher generation counts
 	acked   mark   // all batches before this mark are settled
 	segment uint64 // highest segment number used so far
-	end     mark   // end of the last segment at that time, a lower bound for later times; seq 0: unknown
+	end     mark   // end of the last segment when the slot was written; seq 0: unknown
 }
 
 // cutOff returns the error for records that are missing at the end of a spool. last is the last
@@ -52,7 +51,7 @@ func (c *cursorState) cutOff(last *segment, records uint64) *spool.CorruptError 
 	return e
 }
 
-// append appends the state to dst, in the format of a slot.
+// append appends the slot with the state c to dst.
 func (c *cursorState) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, cursorMagic...)
@@ -66,8 +65,8 @@ func (c *cursorState) append(dst []byte) []byte {
 	return dst
 }
 
-// parse reads the slot p. If the slot was never written, is damaged or belongs to a newer version,
-// parse returns false, and the other slot counts.
+// parse reads the slot p. It returns false if the slot was never written, is damaged, or belongs to
+// a newer version.
 func (c *cursorState) parse(p []byte) bool {
 	if string(p[:8]) != cursorMagic || crc32.Checksum(p[12:cursorSlotBytes], castagnoli) != le.Uint32(p[8:]) ||
 		le.Uint32(p[12:]) != cursorVersion {
@@ -85,9 +84,9 @@ func (c *cursorState) parse(p []byte) bool {
 // startOfSpool is the state of a new spool.
 var startOfSpool = cursorState{acked: mark{seq: 1}}
 
-// readCursor returns the state of the newer slot. If no slot is valid, it returns startOfSpool, so
-// that batches are delivered again rather than lost. In that case blank reports whether no slot was
-// ever written, which means that nothing is damaged.
+// readCursor returns the state of the newer valid slot. If no slot is valid, it returns
+// startOfSpool, so that batches are delivered again rather than lost. blank reports whether no slot
+// was ever written, which is not damage.
 func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	c, found, blank := startOfSpool, false, true
 	for off := int64(0); off < cursorFileBytes; off += cursorStride {
@@ -114,13 +113,13 @@ type cursor struct {
 	buf     []byte           // reused by write
 }
 
-// write stores next, except that it determines the generation itself, and the settled tickets. When
-// it returns nil, they survive the death of the process.
+// write stores next and the settled tickets. It sets the generation itself. When it returns nil,
+// they survive the death of the process.
 func (c *cursor) write(next cursorState) error {
 	next.gen = c.state.gen + 1
 	c.buf = c.appendSettled(next.append(c.buf[:0]))
 	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
-		return err // the other slot still has the previous state
+		return err // the slot not written still has the previous state
 	}
 	c.state = next
 	return nil
@@ -137,8 +136,7 @@ func (c *cursor) reserve(now cursorState) error {
 }
 
 // noteEnd stores the end of the last segment for the next Open. If the write fails, the next Open
-// does not detect missing batches at the end. No batch is lost because of that, so the error is
-// ignored.
+// does not detect missing batches at the end; no batch is lost, so the error is ignored.
 func (c *cursor) noteEnd(now cursorState) {
 	if now.end != c.state.end || now.acked != c.state.acked {
 		_ = c.write(now)

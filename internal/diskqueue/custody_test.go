@@ -31,10 +31,10 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A custody performs random calls of an Output with a spool, whose destination and disk fail at
-// random. It identifies each record by the low bits of its time. After each call it looks for each
-// record: at the destination, at the handler, and in the files that a kill at this moment would
-// leave on disk.
+// A custody performs random calls on an Output with a spool, whose destination and disk fail at
+// random. It identifies each record by the low bits of its time. After each call it searches for
+// each record: at the destination, at the handler, and in the files that a kill at this moment
+// would leave.
 type custody struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -44,20 +44,20 @@ type custody struct {
 	mem        *vfs.Mem
 	diskFaults float64 // probability that a call of the file system fails
 	fs         *vfs.Faulty
-	dir        string // directory of the crash-safe slabs of this process
+	dir        string // directory of the crash-safe slabs of the current process
 	s          *diskqueue.Spool
 	o          *deliver.Output
 	async      *testkit.AsyncSink
-	refuse     uint64 // number of records that WriteRecord dropped in this process
+	refuse     uint64 // number of records that WriteRecord dropped in the current process
 	twice      uint64 // number of records found both in the spool and in slabs
 
 	mu         sync.Mutex // guards the fields below
 	alive      *process
 	records    map[int][]byte // content of each record, by id
-	live       map[int]bool   // accepted records, except those that an earlier process dropped or delivered
-	got        map[int]bool   // records that arrived at the destination from this process
+	live       map[int]bool   // accepted records that may still be delivered: not dropped or delivered by an earlier process
+	got        map[int]bool   // records that arrived at the destination from the current process
 	reported   map[int]bool   // records in got for which an answer was returned
-	handled    map[int]bool   // records that the handler of this process accepted
+	handled    map[int]bool   // records that the handler of the current process accepted
 	order      []int          // ids in the order of arrival
 	nextID     int
 	destFaults float64 // probability that the destination fails
@@ -71,7 +71,7 @@ type custodyKind struct {
 	disk    bool // the disk fails
 	poison  bool // the destination refuses some records permanently
 	handler bool
-	spills  bool // the policy is slab.Spill
+	spills  bool // the policy of the slabs is slab.Spill
 	quota   bool // the quota of the spool is small
 	refuse  bool // the option RefuseNew is set
 	age     bool // records expire
@@ -90,7 +90,7 @@ func (k custodyKind) String() string {
 	return strings.Join(on, " ")
 }
 
-type custodyPlain custodyKind // custodyKind without its String method
+type custodyPlain custodyKind // a custodyKind that prints without its method String
 
 // process is one process that uses the Output.
 type process struct{ dead, closed bool }
@@ -225,7 +225,7 @@ func (c *custody) answer(p *process) testkit.Answer {
 	}
 }
 
-// HandleError accepts a part of the records, as the error handler of the Output.
+// HandleError is the error handler of the Output. It accepts a random part of the records.
 func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +248,7 @@ func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Open: batch.From(k), Why: errors.New("handler has enough")}
 }
 
-// disk is the hook of the file system: it returns a random fault.
+// disk is the hook of the file system. It returns a random fault.
 func (c *custody) disk(k vfs.Call) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +269,7 @@ func (c *custody) open() {
 	t, p := c.t, &process{}
 	c.mu.Lock()
 	c.alive, c.diskFaults, c.refuse = p, 0, 0
-	rng := testkit.Rand(c.rng.Uint64()) // a separate source, because an earlier process may still run Send
+	rng := testkit.Rand(c.rng.Uint64()) // a separate source, because a Send of an earlier process may still run
 	c.mu.Unlock()
 	c.fs = vfs.NewFaulty(c.mem, c.disk)
 	o := &spool.Options{SegmentBytes: (4 << 10) << rng.IntN(3), MaxBytes: 64 << 20}
@@ -288,7 +288,7 @@ func (c *custody) open() {
 	}
 	eo := deliver.Options{
 		Spill:   c.s,
-		Retry:   &deliver.RetryOptions{MaxAge: -1}, // a walk takes days of simulated time
+		Retry:   &deliver.RetryOptions{MaxAge: -1}, // a test run takes days of simulated time
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}
 	if c.what.age {
@@ -360,10 +360,10 @@ type diskContent struct {
 	twice   uint64 // number of records that are both in the spool and in slabs
 }
 
-// readDisk reads a copy of the files as a kill at this moment would leave them.
+// readDisk reads a copy of the files that a kill at this moment would leave.
 func (c *custody) readDisk() diskContent {
 	t := c.t
-	all := mathrand.New(mathrand.NewSource(0)) // with probability 1 nothing is lost
+	all := mathrand.New(mathrand.NewSource(0)) // with keep probability 1, nothing is lost
 	l := diskContent{mem: c.mem.CrashClone(all, 1), onDisk: map[int]bool{}}
 	s, err := diskqueue.OpenOn(l.mem.CrashClone(all, 1), diskqueue.TestDir, &spool.Options{MaxBytes: 1 << 30})
 	if err != nil {
@@ -407,7 +407,7 @@ func (c *custody) readDisk() diskContent {
 	return l
 }
 
-// check compares the account with the places where the records are.
+// check compares the account with the locations of the records.
 func (c *custody) check() diskContent {
 	c.t.Helper()
 	synctest.Wait()
@@ -439,8 +439,8 @@ func (c *custody) endLocked(when string, a batch.Account) {
 	}
 }
 
-// settleLocked compares the number of missing records with the dropped records of account a. ended
-// is set if the process has ended: the last answers may not be counted then.
+// settleLocked compares the number of missing records with the number of dropped records in the
+// account a. ended reports whether the process has ended, so the last answers may not be counted.
 func (c *custody) settleLocked(a batch.Account, l diskContent, ended bool) {
 	missing, unreported, disk, first := uint64(0), uint64(0), uint64(0), -1
 	for id := range c.live {
@@ -472,7 +472,7 @@ func (c *custody) settleLocked(a batch.Account, l diskContent, ended bool) {
 	}
 }
 
-// kill kills the process. Another one starts with the files that remain.
+// kill kills the process and starts another one with the remaining files.
 func (c *custody) kill(l diskContent) {
 	dir := c.copyDir(c.dir)
 	c.stop()
@@ -510,7 +510,7 @@ func (c *custody) copyDir(dir string) string {
 // begin starts the next process, which must recover the records of l.
 func (c *custody) begin(l diskContent) {
 	c.mu.Lock()
-	for id := range c.live { // a record that is in no file was delivered, or was dropped and counted
+	for id := range c.live { // a record that is in no file was delivered, or dropped and counted
 		if !l.onDisk[id] {
 			delete(c.live, id)
 		}
@@ -550,7 +550,7 @@ func (c *custody) close() {
 		c.endLocked("closed: ", report.Account)
 		return l
 	}()
-	c.dir = c.copyDir(c.dir) // a Send that hangs may still use the file
+	c.dir = c.copyDir(c.dir) // a hanging Send may still use the files
 	c.begin(l)
 }
 
@@ -601,7 +601,7 @@ func (c *custody) walk(steps int) {
 	c.open()
 	defer func() {
 		c.stop()
-		time.Sleep(custodyHang) // until a Send that hangs has returned
+		time.Sleep(custodyHang) // until a hanging Send has returned
 	}()
 	for range steps {
 		c.steps = append(c.steps, "")
@@ -655,7 +655,7 @@ func (c *custody) walk(steps int) {
 func TestCustody(t *testing.T) {
 	for _, k := range []custodyKind{
 		{order: true, closes: true},
-		{async: true, order: true}, // records answered before the process ended are not sent after unanswered ones
+		{async: true, order: true}, // unanswered records are sent before later ones
 		{async: true, spills: true, order: true},
 		{async: true, closes: true, kills: true},
 		{async: true, disk: true, closes: true, kills: true},

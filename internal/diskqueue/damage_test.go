@@ -67,15 +67,15 @@ func flip(t testing.TB, fsys vfs.FS, name string, off int64) {
 	setContent(t, fsys, name, p)
 }
 
-// cut truncates a file.
+// cut truncates a file to size bytes.
 func cut(t testing.TB, fsys vfs.FS, name string, size int64) {
 	t.Helper()
 	setContent(t, fsys, name, content(t, fsys, name)[:size])
 }
 
-// With any kind of damage to a segment, Open succeeds. The batches before the damage and those of
-// all other segments are delivered. The lost records are counted and reported once, with file and
-// offset, and the file is set aside.
+// After any damage to a segment, Open succeeds. All batches before the damage and in other segments
+// are delivered. The lost records are counted and reported once, with file and offset. The file is
+// set aside.
 func TestDamage(t *testing.T) {
 	seg := func(n int) string { return segmentName(uint64(n)) }
 	for _, c := range []struct {
@@ -83,9 +83,9 @@ func TestDamage(t *testing.T) {
 		break_ func(t *testing.T, mem *vfs.Mem, offs []int64)
 		in     int      // number of the damaged segment, 1 to 3
 		lost   []int    // indexes of the lost batches, 0 to 11
-		cause  error    // nil: no damage, only a torn tail
+		cause  error    // nil: no damage, only a torn frame
 		counts bool     // the number of lost records is known
-		atOpen bool     // Open finds the damage, so the lost records do not count as recovered
+		atOpen bool     // Open finds the damage, so lost records do not count as recovered
 		aside  []string // files that remain after everything was read
 	}{
 		{
@@ -148,7 +148,7 @@ func TestDamage(t *testing.T) {
 		}, {
 			name: "out of order", in: 3, lost: []int{8, 9, 10, 11}, cause: errOrder, atOpen: true,
 			break_: func(t *testing.T, mem *vfs.Mem, _ []int64) {
-				p := content(t, mem, seg(1)) // the first frame again, with another number
+				p := content(t, mem, seg(1)) // repeats the first frame with another number
 				p[40] = 3
 				le.PutUint32(p[8:], checksum(p[12:segmentHeaderBytes]))
 				setContent(t, mem, seg(3), p)
@@ -204,7 +204,7 @@ func TestDamage(t *testing.T) {
 			if c.counts {
 				lost = uint64(len(c.lost) * 10)
 			}
-			// First, inspect the files without opening the spool.
+			// List works on the damaged files before the spool is opened.
 			l, err := inspect(mem, testDir, true)
 			if err != nil {
 				t.Fatal(err)
@@ -232,7 +232,7 @@ func TestDamage(t *testing.T) {
 					t.Errorf("round %d: recovered %d, corrupt %d, read %d", round, st.Recovered, st.Corrupt, len(want))
 				}
 				es := log.of(t, s, "corrupt")
-				setAside := len(s.queue.damagedFiles) > 0 // Open sets the file aside if nothing in it can be used
+				setAside := len(s.queue.damagedFiles) > 0 // Open sets a file aside if none of it is usable
 				switch {
 				case c.cause == nil || round == 1 && c.atOpen && setAside:
 					if len(es) != 0 {
@@ -251,7 +251,7 @@ func TestDamage(t *testing.T) {
 				mem.ReleaseLocks()
 			}
 			s := mustOpen(t, mem, nil)
-			mustAppend(t, s, 500, 10) // batches can be appended after damage
+			mustAppend(t, s, 500, 10) // batches can still be appended
 			want = append(want, 500, 501, 502, 503, 504, 505, 506, 507, 508, 509)
 			if got := drain(t, s, true); !slices.Equal(got, want) {
 				t.Fatalf("with more appended: records %v, want %v", got, want)
@@ -268,7 +268,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Damage that is found while the spool is open has the same effects as damage that Open finds.
+// Damage found while the spool is open has the same effects as damage found by Open.
 func TestDamageWhileOpen(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -382,8 +382,8 @@ func TestOneCursorSlotIsEnough(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A failed read is repeated. If an offset stays unreadable, it counts as damage, and later batches
-// are delivered.
+// A failed read is repeated. If an offset remains unreadable, it counts as damage, and later
+// batches are delivered.
 func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	mem := threeSegments(t)
 	failing := 0
@@ -425,7 +425,7 @@ func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	failing = 0
 	mustClose(t, s)
 
-	// A file that cannot be opened because descriptors are used up does not count as damaged.
+	// A file that cannot be opened because no descriptors are left does not count as damaged.
 	fs = vfs.NewFaulty(mem, nil)
 	s = mustOpen(t, fs, nil)
 	fs.SetHook(vfs.FailOn(syscall.EMFILE, vfs.OpOpen))
@@ -441,7 +441,7 @@ func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The number of damaged files that are kept has a limit.
+// The number of damaged files kept is limited.
 func TestOldestDamagedFilesAreDeleted(t *testing.T) {
 	mem := vfs.NewMem()
 	for i := range keepDamaged + 5 {

@@ -13,17 +13,17 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// directory is the directory of a spool. It counts the changes of the names in it, so that a sync of
-// the spool syncs the directory only after a change, and repeats deletions that failed.
+// directory is the directory of a spool. It counts changes of file names, so that a sync of the
+// spool syncs the directory only if necessary. It repeats failed deletions.
 //
-// Content and name of a file reach stable storage separately. A new segment survives a loss of power
-// only when its content, its name, and the names of new directories that lead to it are synced.
+// Content and name of a file reach stable storage separately. A new segment survives a loss of
+// power only if its content, its name, and the names of its new parent directories are synced.
 type directory struct {
 	fs   vfs.FS
 	path string
-	lock io.Closer // lock of the directory; nil: not locked, so another process may use it. Changed only by Open, restore and Close.
+	lock io.Closer // lock of the directory; if nil, another process may use the directory. Changed only by Open, restore and Close.
 
-	// mu guards the rest. It is a leaf lock: no I/O inside it.
+	// mu guards the fields below. It is a leaf lock: no I/O is done with it held.
 	mu        sync.Mutex
 	changes   uint64   // number of changes of names so far
 	synced    uint64   // number of the first changes that are on stable storage
@@ -38,13 +38,13 @@ func openDirectory(fsys vfs.FS, path string) (*directory, error) {
 }
 
 // claim creates the directory if it is missing, and locks it. If d already has a lock, claim
-// releases that lock first, because it may belong to a directory that was moved away.
+// releases it first, because the locked directory may have been moved.
 func (d *directory) claim() error {
 	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
 	if err != nil {
 		return fmt.Errorf("spool: cannot make directory %s: %w", d.path, err)
 	}
-	if parents == nil { // an earlier process may not have synced its name
+	if parents == nil { // an earlier process may have made the directory without syncing its name
 		parents = []string{filepath.Dir(filepath.Clean(d.path))}
 	}
 	if err := d.unlock(); err != nil {
@@ -89,17 +89,16 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 	return d.fs.OpenFile(d.file(name), flag, 0o600)
 }
 
-// has reports whether the file of g exists. Another process may have replaced the directory and
-// created a segment of the same name, which has another uuid. If the file cannot be read, has
-// returns true.
+// has reports whether the file of g exists and has the uuid of g. Another process may have replaced
+// the directory and created a segment of the same name. If the file cannot be read, has returns
+// true.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
 	err := now.load(d)
 	return !isNotExist(err) && (err != nil || now.uuid == g.uuid)
 }
 
-// rename renames a file and counts the change. The new name may be lost with the power until the next
-// sync.
+// rename renames a file and counts the change. Until the next sync, a loss of power may undo it.
 func (d *directory) rename(from, to string) error {
 	err := d.fs.Rename(d.file(from), d.file(to))
 	if err == nil {
@@ -109,7 +108,7 @@ func (d *directory) rename(from, to string) error {
 }
 
 // remove deletes files. If a deletion fails, the next call of remove repeats it, even if that call
-// names no file: on some systems a file cannot be deleted while another program reads it.
+// names no file: some systems cannot delete a file that another program reads.
 func (d *directory) remove(names ...string) {
 	d.mu.Lock()
 	names = append(names, d.undeleted...)
@@ -126,9 +125,9 @@ func (d *directory) remove(names ...string) {
 	}
 }
 
-// setAside renames a damaged segment file so that no later Open reads it, and returns its new name, or
-// "" if there is no such file. After any other failure the file keeps its name, and the next Open
-// finds the same damage.
+// setAside renames a damaged segment file, so that a later Open does not read it. It returns the
+// new name, or "" if there is no such file. If the rename fails, the file keeps its name, and the
+// next Open finds the damage again.
 func (d *directory) setAside(name string) string {
 	to := name + corruptSuffix
 	for i := 1; i < 1000; i++ {
@@ -153,8 +152,8 @@ func (d *directory) touch() {
 	d.changes++
 }
 
-// sync syncs the names in the directory, and the names that lead to a new directory, if names have
-// changed since the last sync. Changes during a sync are left to the next sync.
+// sync syncs the names in the directory and the names of its new parent directories, if any changed
+// since the last sync. Changes during a sync are left to the next sync.
 func (d *directory) sync() error {
 	d.mu.Lock()
 	now, ok, parents := d.changes, d.changes == d.synced, d.parents
@@ -165,7 +164,7 @@ func (d *directory) sync() error {
 	for _, dir := range append(slices.Clone(parents), d.path) {
 		err := d.fs.SyncDir(dir)
 		if errors.Is(err, fs.ErrPermission) && dir != d.path {
-			continue // the process may not read this directory, so the directory existed before
+			continue // the process may not read this directory, so an earlier process created it
 		}
 		if err != nil {
 			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)

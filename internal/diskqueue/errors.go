@@ -21,21 +21,22 @@ type damage string
 
 func (d damage) Error() string { return string(d) }
 
-// The causes of a spool.CorruptError. Those of a segment header make the whole segment unusable.
+// The causes of a spool.CorruptError. A cause in a segment header makes the whole segment unusable.
 const (
 	errHeader   damage = "segment header is damaged"
 	errVersion  damage = "segment was written by a newer version of this program"
 	errMisnamed damage = "segment header and file name disagree"
 	errOrder    damage = "segment overlaps the one before it"
 	errMissing  damage = "segment file is missing"
-	// errTruncated: the next segment, or an earlier read, shows that frames are missing.
+	// errTruncated: frames are missing at the end of the segment, as the next segment or an earlier
+	// read shows.
 	errTruncated damage = "segment ends early"
 	// errCutOff: the cursor shows that segments are missing, or that the last segment was longer.
 	errCutOff damage = "the last batches are missing"
 	// The checksums of a frame's header, its body, or the stream definitions in it are wrong.
 	errFrame damage = "frame header is damaged"
 	errBody  damage = "frame body is damaged"
-	// The checksum is right and the content is not, which only another program can cause.
+	// The checksum is right but the content is wrong; only another program can cause that.
 	errSequence damage = "frame is out of sequence"
 	errTooLong  damage = "frame is longer than any this program writes"
 	errStreams  damage = "stream definitions cannot be read"
@@ -45,8 +46,8 @@ const (
 	errGrown    damage = "segment is longer than any this program writes"
 	// errGone is reported by restore, after another program has deleted files of an open spool.
 	errGone damage = "files were moved or deleted while in use; continuing with new ones"
-	// errTorn reports that a file ends within a frame, as after a kill of the writer. It depends on
-	// the segment whether that is damage.
+	// errTorn reports that a file ends within a frame, as after a kill of the writer. At the end of
+	// the last segment, that is no damage.
 	errTorn damage = "torn frame"
 )
 
@@ -60,7 +61,7 @@ func damaged(err error) bool {
 	return ok
 }
 
-// cause returns err as a cause of a spool.CorruptError, for a place that is given up.
+// cause returns err as a cause of a spool.CorruptError.
 func cause(err error) error {
 	if damaged(err) {
 		return err

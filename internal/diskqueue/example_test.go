@@ -76,8 +76,8 @@ func Example() {
 	// left: 0
 }
 
-// Several batches may be in flight. After a failure, Rewind makes Next return all batches from the
-// first unacknowledged one on again, in order.
+// Several batches may be in flight. After a failure, Rewind makes Next return all unacknowledged
+// batches again, in order.
 func ExampleSpool_Rewind() {
 	dir, remove := tempDir()
 	defer remove()
@@ -127,7 +127,7 @@ func ExampleScan() {
 
 	for e, err := range diskqueue.Scan(dir, nil) {
 		if err != nil {
-			log.Fatal(err) // or report the damage and continue
+			log.Fatal(err) // or report the damage and go on
 		}
 		for _, r := range e.Batch.All() {
 			fmt.Printf("%s, batch %d: %q\n", e.Segment, e.Seq, r.Data)
@@ -175,7 +175,7 @@ func ExampleOpen_locked() {
 	// true
 }
 
-// List, Verify and Purge are the functions behind the commands forebay spool ls, verify and purge.
+// List, Verify and Purge implement the commands forebay spool ls, verify and purge.
 func ExampleList() {
 	dir, remove := tempDir()
 	defer remove()
@@ -187,14 +187,14 @@ func ExampleList() {
 		log.Fatal(err)
 	}
 
-	l, err := diskqueue.List(dir, false) // also while the spool is in use
+	l, err := diskqueue.List(dir, false) // this works even while the spool is in use
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, f := range l.Files {
 		fmt.Println(f.Name, f.Batches, "batch", f.Pending, "pending")
 	}
-	if l, err = diskqueue.List(dir, true); err != nil { // true: check the content, too
+	if l, err = diskqueue.List(dir, true); err != nil { // true: also verify the content
 		log.Fatal(err)
 	}
 	fmt.Println("damaged:", l.Damaged)

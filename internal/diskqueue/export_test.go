@@ -1,7 +1,6 @@
 package diskqueue
 
-// These names are for tests in package spool_test. Those tests use packages that import this
-// package.
+// These names are for tests in package spool_test, which use packages that import this package.
 var (
 	OpenOn    = open
 	Each      = each

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// On a full disk Append fails and stores nothing. When there is space again, Append succeeds.
+// On a full disk, Append fails and stores nothing. It succeeds once there is space again.
 func TestNoSpace(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
@@ -57,8 +57,8 @@ func TestNoSpace(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If an operation of the file system fails once, no batch whose Append returned nil is lost, and
-// the spool works afterwards. The test covers each operation.
+// If any single operation of the file system fails once, no batch whose Append returned nil is
+// lost, and the spool continues to work.
 func TestEveryOperationFails(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpOpen, vfs.OpCreate, vfs.OpWrite, vfs.OpTruncate, vfs.OpSync, vfs.OpSyncDir, vfs.OpRemove, vfs.OpRename, vfs.OpRead} {
 		for _, policy := range []string{syncNever, syncAlways} {
@@ -88,7 +88,7 @@ func TestEveryOperationFails(t *testing.T) {
 					store()
 					_, seq, err := s.Next()
 					if err == nil {
-						_ = s.Ack(seq) // the batch is settled, even if the cursor cannot be written
+						_ = s.Ack(seq) // the batch is settled even if the cursor cannot be written
 						first += 5
 					}
 				}
@@ -98,7 +98,7 @@ func TestEveryOperationFails(t *testing.T) {
 				mustBalance(t, s)
 				s.Rewind()
 				got := drain(t, s, false)
-				if op == vfs.OpRead { // the batch counts as unreadable in the end, see TestUnreadablePlaceCountsAsDamaged
+				if op == vfs.OpRead { // finally, the batch counts as unreadable; see TestUnreadablePlaceCountsAsDamaged
 					if len(got) == 0 || got[len(got)-1] != next-1 {
 						t.Error(got, next)
 					}
@@ -143,8 +143,8 @@ func TestSyncAlwaysFails(t *testing.T) {
 }
 
 // If the frame of a failed Append cannot be truncated, it stays in its segment, and the next
-// segment has a batch with the same number. After that batch is acknowledged and deleted, the frame
-// must not be read instead of the batch.
+// segment has a batch with the same number. Even after that batch is acknowledged and deleted, the
+// frame is not read.
 func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	for _, c := range []struct{ refused, stored, read int }{
 		{refused: 7, stored: 3, read: 5 + 5},
@@ -196,8 +196,8 @@ func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	}
 }
 
-// The background sync runs one interval after an Append. It reports the first failure and the
-// recovery, once each.
+// The background sync runs one interval after an Append. It reports the first failure once and the
+// recovery once.
 func TestSyncIntervalReportsTransitions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -256,7 +256,7 @@ func TestOneSpoolPerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustAppend(t, s, 0, 5)
-	// The lock excludes another Spool of this process, and another process.
+	// The lock excludes other Spools in this process and in other processes.
 	if _, err := Open(dir, nil); !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v", err)
 	}
@@ -304,8 +304,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Sync syncs only the segments that were written since the last Sync, so its cost does not grow
-// with the spool.
+// Sync syncs only the segments written since the last Sync, so its cost does not grow with the
+// spool.
 func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
 	synced := map[string]int{}
 	fs := vfs.NewFaulty(vfs.NewMem(), func(c vfs.Call) (int, error) {

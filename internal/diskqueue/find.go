@@ -19,9 +19,9 @@ type foundSegment struct {
 	exact     bool  // set if the frames must reach up to limit
 }
 
-// findSegments returns the segments in dir and the files set aside, in order. It reads one header for
-// each segment. A file that is deleted while it runs is left out. It fails only if the directory or
-// the size of a file cannot be read.
+// findSegments returns the segments in dir and the files set aside, in order. It reads one header
+// for each segment. It omits files that are deleted during the call. It fails only if the directory
+// or the size of a file cannot be read.
 func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err error) {
 	names, err := d.fs.ReadDir(d.path)
 	if err != nil {
@@ -56,8 +56,8 @@ func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err err
 }
 
 // setLimits rejects segments that begin before the previous one, and sets the limits of all other
-// segments. Batch and record numbers rise from segment to segment, except for parked segments: an
-// older version of this program does not see those, and may have used their numbers again.
+// segments. Batch and record numbers rise from segment to segment. Parked segments are exempt,
+// because an older version of this program ignores them and may have used their numbers again.
 func setLimits(segs []foundSegment) {
 	var before mark
 	for i := range segs {
@@ -71,9 +71,9 @@ func setLimits(segs []foundSegment) {
 			before = g.first
 		}
 	}
-	// The loop begins with the last segment, because the limit of a segment is the beginning of the
-	// next usable one. If that segment has the next number, no segment is missing between them, and
-	// the frames must reach up to it.
+	// The loop runs backwards, because the limit of a segment is the beginning of the next usable
+	// one. If that segment has the next number, no segment is missing between them, and the frames
+	// must reach up to it.
 	limit, id := noLimit, uint64(0)
 	for i := len(segs) - 1; i >= 0; i-- {
 		g := &segs[i]
@@ -91,8 +91,8 @@ func setLimits(segs []foundSegment) {
 	}
 }
 
-// load reads the header of the segment, whose name, number and status are set. On an error it sets at
-// most the size on disk.
+// load reads the header of the segment, whose name, number and status are set. If it fails, it sets
+// only the size on disk, if known.
 func (g *segment) load(d *directory) error {
 	f, err := d.open(g.name, os.O_RDONLY)
 	if errors.Is(err, vfs.ErrNotRegular) {
@@ -116,9 +116,9 @@ func (g *segment) load(d *directory) error {
 	return nil
 }
 
-// readFrames walks the frames of g and sets its end. check, if not nil, is called for each frame and
-// reads it, or returns io.EOF to end the walk. torn reports that the file ends within a frame, which
-// is no damage. err is an error of the file system.
+// readFrames walks the frames of g and sets its end. check, if not nil, reads each frame; it
+// returns io.EOF to end the walk. torn reports that the file ends within a frame, which is no
+// damage. err is an error of the file system.
 func (g *foundSegment) readFrames(d *directory, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
 	var r segmentReader
 	if err := r.open(d, g.segment, g.size, o); err != nil {
@@ -132,7 +132,7 @@ func (g *foundSegment) readFrames(d *directory, o *spool.Options, check func(*se
 	}
 	end, torn, damage := r.toEnd(checkFrame)
 	switch {
-	// A failed Append whose frame could not be cut off leaves such frames.
+	// An Append leaves such frames if it failed and could not cut off its frame.
 	case end.seq >= g.limit.seq: // further frames, damaged or not, were stored again in a later segment
 		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
 		damage = nil

@@ -28,8 +28,8 @@ const (
 	maxNumber = 1 << 62
 )
 
-// castagnoli is the table of all checksums in the files. CRC32C has hardware support on the usual
-// processors.
+// castagnoli is the table of all checksums in the files. Common processors compute CRC32C in
+// hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var le = binary.LittleEndian
@@ -38,7 +38,7 @@ var le = binary.LittleEndian
 // number of the batch after it. rec is the number of records before it.
 type mark struct{ seq, rec uint64 }
 
-// later returns a mark with the higher batch number and the higher record number of m and o.
+// later returns the higher batch number and the higher record number of m and o.
 func (m mark) later(o mark) mark { return mark{max(m.seq, o.seq), max(m.rec, o.rec)} }
 
 // valid reports whether m, which was read from a file, is in the range of numbers in use.
@@ -55,8 +55,8 @@ type segmentHeader struct {
 	created     int64    // Unix nanoseconds
 }
 
-// seed returns the initial value of every checksum in the segment. A frame that a file system left
-// in a reused block has the seed of another segment and is never valid here.
+// seed returns the initial value of every checksum in the segment. It differs between segments, so
+// an old frame in a reused disk block is never valid here.
 func (h *segmentHeader) seed() uint32 { return crc32.Checksum(h.uuid[:], castagnoli) }
 
 // frameHeader returns the size in bytes of the headers of the segment's frames.
@@ -150,7 +150,7 @@ func (h *frameHeader) bytes() int64 { return int64(h.head) + h.body() }
 // end returns the mark after the batch.
 func (h *frameHeader) end() mark { return mark{seq: h.at.seq + 1, rec: h.at.rec + uint64(h.records)} }
 
-// put writes the header to dst, which has head bytes. seed is that of the segment.
+// put writes the header to dst, which has h.head bytes. seed is the seed of the segment.
 func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst[4:], h.bodyCRC)
 	le.PutUint32(dst[8:], h.dict)
@@ -166,8 +166,8 @@ func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst, crc32.Update(seed, castagnoli, dst[4:h.head]))
 }
 
-// parse reads the header p, whose size depends on the version of the segment. It returns false if the
-// checksum is wrong. The numbers in it are not checked.
+// parse reads the header p, whose size depends on the version of the segment. It returns false if
+// the checksum is wrong. It does not check the numbers.
 func (h *frameHeader) parse(p []byte, seed uint32) bool {
 	if crc32.Update(seed, castagnoli, p[4:]) != le.Uint32(p) {
 		return false

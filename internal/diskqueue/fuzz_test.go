@@ -14,7 +14,7 @@ import (
 )
 
 // firstRecord is the number of the first record in the seeds. Records from this number on are
-// short, so the seeds are small and fuzzing is fast.
+// short, which keeps the seeds small and fuzzing fast.
 const firstRecord = 395
 
 // validSegment returns the content of a segment file with some batches.
@@ -34,7 +34,7 @@ func validSegment(tb testing.TB, batches int) []byte {
 
 // readAll opens a spool whose only segment is data, and reads it to the end, before and after a
 // restart, and with Scan. It returns the record numbers. It fails the test if a record differs from
-// what record returns for its number.
+// the result of record for its number.
 func readAll(t *testing.T, data []byte) (ns []int) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1), data)
@@ -160,7 +160,7 @@ func FuzzMutated(f *testing.F) {
 				break
 			}
 		}
-		want := 0 // number of whole frames before the first change
+		want := 0 // number of complete frames before the first change
 		mem := vfs.NewMem()
 		setContent(t, mem, segmentName(1), valid)
 		for i, off := range frameOffsets(t, mem, segmentName(1)) {

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
 func goldenSegment(version uint16) string { return fmt.Sprintf("testdata/segment_v%d.golden", version) }
 
-// Segments of each version can be read. The current version writes the same bytes, except for the
-// version number and, compared with version 1, the origin.
+// Segments of each version can be read. The current version writes the same bytes as each version,
+// except the version number and, compared with version 1, the origin.
 func TestGolden(t *testing.T) {
 	if *update {
 		mem := vfs.NewMem()
@@ -103,7 +103,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 		t.Errorf("version %d: an Append writes version %d", version, le.Uint16(got[12:]))
 	}
 	mustClose(t, s)
-	// The stream definitions are read, too.
+	// The stream definitions are also read.
 	d := newTestDict(70)
 	for e, err := range scan(mem, testDir, &spool.Options{Streams: d}) {
 		if err != nil {
@@ -118,7 +118,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	}
 }
 
-// The sizes of header and cursor are those in docs/format/spool.md.
+// The sizes of header and cursor equal those in docs/format/spool.md.
 func TestFormatSizes(t *testing.T) {
 	h := segmentHeader{contentType: "abc", first: mark{seq: 1}}
 	if n := len(h.append(nil)); n != 72+3 || int64(n) != h.bytes() {

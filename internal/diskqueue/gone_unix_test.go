@@ -48,7 +48,8 @@ func (g *deletedSpool) add(text string) error {
 	return err
 }
 
-// lost checks that one event reported n records as lost, and which records are left in the spool.
+// lost checks that one event reported n records as lost, and that the spool still contains the
+// records in left.
 func (g *deletedSpool) lost(n uint64, left ...string) {
 	g.Helper()
 	synctest.Wait()
@@ -84,8 +85,8 @@ func (g *deletedSpool) lost(n uint64, left ...string) {
 	}
 }
 
-// If a segment or the directory is deleted while the spool is open, the lost records are counted
-// and reported. The spool works again, with its lock and its cursor.
+// If a segment or the directory of an open spool is deleted, the lost records are counted and
+// reported. The spool continues to work, with its lock and its cursor.
 func TestAppendAfterDeletion(t *testing.T) {
 	for name, remove := range map[string]func(dir string) error{
 		"segment":   func(dir string) error { return os.Remove(filepath.Join(dir, "00000001.seg")) },
@@ -121,7 +122,7 @@ func TestAppendAfterDeletion(t *testing.T) {
 	}
 }
 
-// If the directory is deleted, and another process creates and uses it, Append fails until that
+// If the directory is deleted and another process creates and uses it, Append fails until that
 // process has closed its spool and all its batches are acknowledged.
 func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 	for _, used := range []bool{false, true} {
@@ -157,8 +158,8 @@ func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 	}
 }
 
-// If the directory is replaced by one with batches of another process, then Append, Ack and Close
-// must not overwrite its cursor or delete its segments, which have the same names.
+// If the directory is replaced by one with batches of another process, Append, Ack and Close
+// neither overwrite its cursor nor delete its segments, which have the same names.
 func TestFilesOfAnotherProcessAreKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := openDeleted(t)

@@ -43,9 +43,9 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 	return held
 }
 
-// held returns the tickets in the segment. It first reads the indexes of the frames of origin. Only
-// if one of them contains such a ticket, it also checks that the frames before it are undamaged,
-// because Next stops at damage. memory is reused from segment to segment.
+// held returns the tickets of origin in the segment, from first to last. It reads the indexes of
+// the frames. If one contains such a ticket, held also checks that all frames up to it are
+// undamaged, because Next stops at damage. The memory of the handout is reused for each segment.
 func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []batch.Tickets) {
 	if g.version < 2 || g.removed {
 		return nil
@@ -58,7 +58,8 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 	w := startWalk(f, g.size, &g.segmentHeader)
 	sound := w // all frames before this mark are undamaged
 	var h, passed frameHeader
-	// The index is read without its checksum, which covers the whole body; the second walk checks it.
+	// The index is read without verifying its checksum, which covers the whole body. The second
+	// walk verifies it.
 	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
 		if h.origin != origin {
 			continue
@@ -91,7 +92,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 // anyStream returns every stream number unchanged.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
-// ticketRuns yields the ranges of consecutive tickets in slots, without gap markers, which have no
+// ticketRuns yields the ranges of consecutive tickets in slots. It skips gap markers, which have no
 // ticket. Most batches are one range.
 func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 	return func(yield func(batch.Tickets) bool) {
@@ -129,10 +130,11 @@ type settledTickets struct {
 }
 
 const (
-	// maxSettled is the number of ranges of acknowledged tickets in the cursor. They fit into the
-	// 4 KiB of a slot.
+	// maxSettled is the maximum number of ranges of acknowledged tickets in the cursor. They fit
+	// into the 4 KiB of a slot.
 	maxSettled = 60
-	// The ranges follow the slot in the cursor file: checksum, number, and an entry for each.
+	// The ranges follow the slot in the cursor file: a checksum, the number of ranges, and an entry
+	// for each range.
 	settledHeadBytes  = 8
 	settledEntryBytes = 32
 )
@@ -181,8 +183,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges stored after both slots. It adds those of the newer slot last. Those
-// of the older slot are still valid. Cursors of earlier versions have no ranges.
+// readSettled adds the ranges stored after both slots, those of the newer slot last. Ranges in the
+// older slot are also valid. Cursors of earlier versions have no ranges.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte

@@ -26,7 +26,7 @@ func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 	}
 }
 
-// wantHeld checks which tickets of an origin s holds, among those from 1 to 1000.
+// wantHeld checks which tickets from 1 to 1000 of an origin s holds.
 func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	t.Helper()
 	got := s.Held([16]byte{origin}, 1, 1000)
@@ -36,8 +36,8 @@ func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	}
 }
 
-// Held returns the records in the spool and those that this process or an earlier one has
-// acknowledged, even after their segments are deleted.
+// Held returns the records in the spool and those acknowledged by any process, even after their
+// segments are deleted.
 func TestHeldAfterAckAndRestart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: minSegmentBytes})
@@ -73,7 +73,7 @@ func TestHeldAfterAckAndRestart(t *testing.T) {
 	}
 }
 
-// Records dropped over the quota are not held. Parked records are.
+// Held omits records dropped over the quota, and includes parked records.
 func TestHeldQuotaAndParked(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: minSegmentBytes, MaxBytes: 4 * minSegmentBytes})
@@ -103,7 +103,7 @@ func TestHeldQuotaAndParked(t *testing.T) {
 	}
 }
 
-// The records of a damaged frame and of those after it are not held, because Next does not return them.
+// Held omits the records of a damaged frame and of later frames, because Next does not return them.
 func TestHeldEndsAtDamage(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -127,7 +127,7 @@ func TestHeldEndsAtDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Bytes of a segment after the first number of the next segment are ignored.
+// Bytes of a segment that continue beyond the first batch number of the next segment are ignored.
 func TestHeldEndsWithTheSegment(t *testing.T) {
 	old, mem := vfs.NewMem(), vfs.NewMem()
 	s := mustOpen(t, old, nil)
@@ -147,7 +147,7 @@ func TestHeldEndsWithTheSegment(t *testing.T) {
 }
 
 // The list of acknowledged tickets has a limited number of ranges; the oldest are removed. If the
-// list is damaged, or the cursor is of an earlier version, the list is empty.
+// list is damaged, or an earlier version wrote the cursor, the list is empty.
 func TestSettledTicketsAreBounded(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -157,7 +157,7 @@ func TestSettledTicketsAreBounded(t *testing.T) {
 	mustRun(t, s, 2, 1, 1, nil)
 	settle(t, s, 2*maxSettled)
 	mustClose(t, s)
-	setContent(t, mem, segmentName(1), nil) // so that Held depends on the cursor only
+	setContent(t, mem, segmentName(1), nil) // so Held depends only on the cursor
 	s = mustOpen(t, mem, &spool.Options{OnEvent: func(batch.Event) {}})
 	got := s.Held([16]byte{1}, 1, 1000)
 	if n := len(got); n < maxSettled-2 || n > maxSettled || !slices.Contains(got, batch.Tickets{First: 4*maxSettled - 1, Last: 4*maxSettled - 1}) {

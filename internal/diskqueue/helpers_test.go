@@ -51,10 +51,10 @@ func record(n int) []byte {
 	return p
 }
 
-var records sync.Map // content by number; a cache, because generating records would take most of the test time
+var records sync.Map // content by number; generating it again would take most of the test time
 
-// recordNumber returns the number of the record with content p, and an error if p is no whole
-// record.
+// recordNumber returns the number of the record with content p. It returns an error if p is not a
+// complete record.
 func recordNumber(p []byte) (int, error) {
 	num, _, _ := strings.Cut(string(p), " ")
 	n, err := strconv.Atoi(num)
@@ -76,7 +76,8 @@ func recordMeta(n int) (m batch.Meta, stream string) {
 	return m, fmt.Sprintf("app.%d", n/3%7)
 }
 
-// testDict is a dictionary whose stream numbers depend on salt, like those of different processes.
+// testDict is a dictionary whose stream numbers depend on salt. Different processes also have
+// different stream numbers.
 type testDict struct {
 	mu   sync.Mutex
 	salt uint32
@@ -156,8 +157,8 @@ func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 	return out
 }
 
-// numbers returns the numbers of the records in b. It checks the content and the metadata of each
-// record, and the origin of b unless that is zero.
+// numbers returns the numbers of the records in b. It checks the content and metadata of each
+// record, and the origin of b if it is set.
 func numbers(b *batch.Batch, d *testDict) (ns []int, err error) {
 	for _, r := range b.All() {
 		n, err := recordNumber(r.Data)

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// hookFS calls a function before a read or a write, while the spool holds no lock. So a test can
+// hookFS calls a function before a read or a write, while the spool holds no lock. A test can thus
 // call the spool in the middle of another call.
 type hookFS struct {
 	vfs.FS
@@ -50,7 +50,7 @@ func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// While a reader finds damage in the active segment, batches are appended to the next segment.
+// If a reader finds damage in the active segment, batches are appended to the next segment.
 func TestDamageFoundDuringAppend(t *testing.T) {
 	mem := vfs.NewMem()
 	h := &hookFS{FS: mem}
@@ -106,7 +106,7 @@ func TestQuotaKeepsTheSegmentOfNext(t *testing.T) {
 }
 
 // If all other segments contain batches that are handed out, the quota drops the active segment.
-// The next segment then defines its streams again.
+// The next segment defines its streams again.
 func TestQuotaDropsTheActiveSegment(t *testing.T) {
 	d := newTestDict(0)
 	o := smallQuota(spool.Options{Streams: d})
@@ -153,7 +153,7 @@ func TestQuotaDropsTheActiveSegment(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Stream definitions in settled batches are checked, too. Otherwise damage to one could give later
+// Stream definitions in settled batches are also checked, because a damaged one could give later
 // records a wrong stream.
 func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	mem := vfs.NewMem()
@@ -166,7 +166,7 @@ func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	}
 	settle(t, s, 1)
 	mustClose(t, s)
-	// Open reads the last segment completely and would find the damage, so another segment is
+	// Open reads the last segment completely and would find the damage there, so another segment is
 	// added.
 	s = mustOpen(t, mem, &spool.Options{Streams: d})
 	if _, err := s.Append(numbered(200, 5, d, formA)); err != nil {
@@ -191,7 +191,7 @@ func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Batches that Next returned before a Rewind stay readable.
+// Batches that Next returned before a Rewind remain readable.
 func TestRewindKeepsBatchesReadable(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	for i := range 6 {
@@ -216,7 +216,7 @@ func TestRewindKeepsBatchesReadable(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Sync includes batches that an earlier process did not sync, and the cursor.
+// Sync covers the cursor, and batches that an earlier process did not sync.
 func TestSyncCoversEverything(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -279,8 +279,8 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A loss of power can remove batches that the cursor has marked as acknowledged. New batches must
-// get higher numbers than these, or the new ones would count as acknowledged.
+// A loss of power can remove batches that the cursor has marked as acknowledged. New batches get
+// higher numbers, so they do not count as acknowledged.
 func TestNumbersContinueAfterTheCursor(t *testing.T) {
 	for _, lose := range []func(mem *vfs.Mem){
 		func(mem *vfs.Mem) { setContent(t, mem, segmentName(3), nil) },
@@ -317,7 +317,7 @@ func TestNumbersContinueAfterTheCursor(t *testing.T) {
 	}
 }
 
-// Events are reported before Close returns. A callback that hangs delays Close only briefly.
+// Events are reported before Close returns. A hanging callback delays Close only briefly.
 func TestCloseReportsEvents(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -350,8 +350,8 @@ func TestCloseReportsEvents(t *testing.T) {
 	}
 }
 
-// If a segment contains only the frame of a failed Append, it is never read, even if the batches
-// before it are lost. The batch with that number is in the next segment.
+// A segment that contains only the frame of a failed Append is never read, even if the batches
+// before it are lost. The next segment contains the batch with that number.
 func TestFailedAppendAfterAGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		mem := vfs.NewMem()
@@ -366,7 +366,7 @@ func TestFailedAppendAfterAGap(t *testing.T) {
 		if err := add(1, 5, formA); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.Next(); err != nil { // a batch that is handed out is not dropped for the quota
+		if _, _, err := s.Next(); err != nil { // the quota does not drop a batch that is handed out
 			t.Fatal(err)
 		}
 		if err := add(10, 20, formB); err != nil {

@@ -19,11 +19,11 @@ import (
 // A spool writes an index for each batch and reads it back for each delivery, so both directions
 // avoid allocations and calls per record.
 const (
-	hasTicket = 1 << iota // difference to the ticket of the record before plus 1, zigzag varint
-	hasStream             // stream, varint; without it, as for the record before (0 at first)
-	hasLevel              // level, one byte; without it, as for the record before (0 at first)
-	noTime                // the time is unknown; without it, difference to the last known time, zigzag varint
-	hasFlags              // slot flags, one byte; without it 0
+	hasTicket = 1 << iota // difference to the ticket of the previous record plus 1, zigzag varint
+	hasStream             // stream, varint; if absent, as in the previous record (0 for the first record)
+	hasLevel              // level, one byte; if absent, as in the previous record (0 for the first record)
+	noTime                // the time is unknown; if absent, difference to the last known time, zigzag varint
+	hasFlags              // slot flags, one byte; if absent, 0
 
 	controlBits = hasTicket | hasStream | hasLevel | noTime | hasFlags
 
@@ -38,8 +38,8 @@ type indexState struct {
 	level  int8
 }
 
-// appendIndex appends the index of b to dst and returns it with the number of records that count in
-// the account, which gap markers do not. Offsets are not stored: the records are contiguous.
+// appendIndex appends the index of b to dst. It returns the index and the number of records without
+// gap markers. Offsets are not stored, because the records are contiguous.
 func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 	var st indexState
 	for i := range b.Runs {
@@ -85,11 +85,11 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 }
 
 // decodeIndex appends the slots of an index to dst; their offsets count from the start of the
-// payload. stream translates the stream numbers; it is called once for each change, and may refuse.
-// Every byte of p must be used, the lengths must add up to payload, and the numbers of entries and
-// records must match the frame header. Otherwise the batch is damaged.
+// payload. stream translates the stream numbers; it is called once for each change, and may refuse
+// a stream. decodeIndex returns errIndex unless it uses every byte of p, the lengths add up to the
+// payload, and the numbers of entries and records match the frame header.
 func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]layout.Slot, error) {
-	// An entry has at least minEntryBytes, so memory is bounded by the file.
+	// An entry has at least minEntryBytes, so the size of the file limits the memory.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {
 		return dst, errIndex
 	}
@@ -106,8 +106,8 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 		}
 		st.ticket++
 		if known && len(p)-i >= 8 {
-			// This is a faster way to decode the usual entry. The general code below has the same
-			// result.
+			// This is a fast path for the most frequent kind of entry. The general code below has
+			// the same result.
 			if d, length, n := decodeShort(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
 				i += n
 				st.time += d
@@ -167,9 +167,9 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 	return dst, nil
 }
 
-// changes reads the fields between control byte and time from p[i:] and applies them to st. It returns
-// the position after them and the flags of the record. ok is false if the entry ends early, or has a
-// field that this version does not know.
+// changes reads the fields between the control byte and the time from p[i:] and applies them to st.
+// It returns the position after them and the flags of the record. ok is false if the entry ends
+// early or has a field that this version does not know.
 func (st *indexState) changes(p []byte, i int, ctl byte) (next int, flags uint8, ok bool) {
 	if ctl&^controlBits != 0 {
 		return i, 0, false
@@ -216,14 +216,14 @@ func uvarint(p []byte, i int) (v uint64, next int) {
 	return v, i + n
 }
 
-// decodeShort decodes an entry without announced fields from the eight bytes in x: a control byte of 0,
-// a time difference and a length, each a varint of at most four bytes. n is the size of the entry in
-// bytes, or 0 if x begins with another kind of entry.
+// decodeShort decodes an entry without optional fields from the eight bytes in x. Such an entry is
+// a control byte of 0, a time difference and a length, each a varint of at most four bytes. n is
+// the size of the entry in bytes, or 0 if x begins with another kind of entry.
 //
-// A varint ends with the first byte below 0x80. Finding both ends with bit operations, instead of one
-// after the other in loops, halves the time of decoding: BenchmarkIndex.
+// A varint ends with the first byte below 0x80. Finding both ends with bit operations instead of
+// loops halves the time of decoding: BenchmarkIndex.
 func decodeShort(x uint64) (diff int64, length uint64, n int) {
-	ends := ^x & 0x8080808080808080 // the top bit of each byte that ends something
+	ends := ^x & 0x8080808080808080 // the top bit of the control byte and of the last byte of each varint
 	end1 := ends & (ends - 1)       // without the control byte
 	end2 := end1 & (end1 - 1)       // without the time difference
 	if byte(x) != 0 || end2 == 0 {

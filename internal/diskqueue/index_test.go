@@ -84,8 +84,8 @@ func TestIndexMustAddUp(t *testing.T) {
 	}
 }
 
-// The index is small if tickets are consecutive, all records have one stream, and their times are
-// close.
+// The index is small if tickets are consecutive, all records have the same stream, and their times
+// are close.
 func TestIndexIsSmall(t *testing.T) {
 	b := benchBatch(64 << 10)
 	p, _ := appendIndex(nil, b)

@@ -23,17 +23,18 @@ type SegmentInfo struct {
 	Batches     uint64
 	Records     uint64 // number of records, not counting gap markers
 	Pending     uint64 // number of Records that are not acknowledged
-	First, Last uint64 // batch numbers; Last < First: no batch
-	// Torn: the file ends within a frame, because an Append is in progress or was killed. This is
-	// not damage.
+	First, Last uint64 // batch numbers; if there is no batch, Last < First
+	// Torn reports that the file ends within a frame, because an Append is in progress or was
+	// killed. This is not damage.
 	Torn bool
-	// Damage describes the damage of the file. The counts above are of the batches before it.
+	// Damage describes the damage of the file. The counts above cover the batches before the
+	// damage.
 	Damage *spool.CorruptError
-	// Parked: a process set the file aside because it did not accept the form of the records. A later
-	// process may accept it. See [spool.Options.Accepts].
+	// Parked reports that a process set the file aside because it did not accept the form of the
+	// records. A later process may accept it. See [spool.Options.Accepts].
 	Parked bool
-	// Aside: an earlier process has set the file aside, because it is damaged. Only Name and Bytes
-	// are set.
+	// Aside reports that an earlier process set the file aside because it is damaged. Only Name and
+	// Bytes are set.
 	Aside bool
 }
 
@@ -46,9 +47,9 @@ type Listing struct {
 	Damaged int           // number of files that are damaged or set aside
 }
 
-// List describes the spool directory dir, from the headers of its frames. With verify it also reads
-// and checks every byte, one batch in memory at a time. It writes nothing and takes no lock: a
-// process may be using the spool.
+// List describes the spool directory dir, from the headers of its frames. If verify is true, it
+// also reads and checks every byte, one batch in memory at a time. It writes nothing and takes no
+// lock, so a process may be using the spool.
 func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
 // inspect is List with the file system as a parameter.
@@ -68,8 +69,8 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 			l.Bytes += in.Bytes
 		}
 	}
-	// Batches that the cursor knows may be in no segment. They belonged to the last file, or to files
-	// that no longer exist.
+	// Batches that the cursor counts may be in no segment. They belonged to the last file or to
+	// deleted files.
 	if d := v.missing(); d != nil {
 		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
 			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
@@ -91,8 +92,9 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	return l, nil
 }
 
-// A view is a spool directory as another process sees it: read only, without the lock. A running
-// process may delete files, and the last one may grow, while the view is used. Neither is damage.
+// A view reads a spool directory that another process may use: it never writes and takes no lock.
+// While the view is used, that process may delete files and append to the last one. Neither is
+// damage.
 type view struct {
 	dir          *directory // not locked
 	cursor       cursorState
@@ -100,9 +102,8 @@ type view struct {
 	damagedFiles []damagedFile
 }
 
-// openView reads the cursor, the names and the headers. The cursor is read first, so that the
-// batches that it expects exist: a running process may append and acknowledge more before the names
-// are read.
+// openView reads the cursor, the names and the headers. It reads the cursor first, because the
+// running process may append and acknowledge more batches meanwhile.
 func openView(fsys vfs.FS, dir string) (*view, error) {
 	v := &view{dir: &directory{fs: fsys, path: dir}}
 	var err error
@@ -115,8 +116,8 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	return v, nil
 }
 
-// readCursor returns the content of the cursor file. If the file does not exist or cannot be read,
-// the result is the beginning of the spool.
+// readCursor returns the content of the cursor file, or the beginning of the spool if the file does
+// not exist or cannot be read.
 func (v *view) readCursor() (cursorState, error) {
 	f, err := v.dir.open(cursorName, os.O_RDONLY)
 	if isNotExist(err) || errors.Is(err, vfs.ErrNotRegular) {
@@ -133,7 +134,7 @@ func (v *view) readCursor() (cursorState, error) {
 	return c, nil
 }
 
-// missing returns the error for batches that the cursor knows and that are in no segment. It is
+// missing returns the error for batches that the cursor counts and that are in no segment. It is
 // called after all segments were read. It returns nil if no batches are missing, or if a process
 // has changed the cursor since.
 func (v *view) missing() *spool.CorruptError {
@@ -154,7 +155,7 @@ func (v *view) missing() *spool.CorruptError {
 	return v.cursor.cutOff(last, records)
 }
 
-// inspect describes segment i, for which it reads the headers of its frames or, with full, everything.
+// inspect describes segment i. It reads the headers of the frames or, if full is true, everything.
 // It returns nil if the file was deleted since.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := &v.segs[i]
@@ -185,7 +186,7 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	return in, nil
 }
 
-// read is [foundSegment.readFrames] for segment i. If the segment was acknowledged and deleted
+// read calls [foundSegment.readFrames] for segment i. If the segment was acknowledged and deleted
 // since, the error wraps fs.ErrNotExist.
 func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
 	g := &v.segs[i]
@@ -201,7 +202,7 @@ func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHe
 	return torn, damage, err
 }
 
-// An Entry is one batch as [Scan] finds it.
+// An Entry is one batch yielded by [Scan].
 type Entry struct {
 	Segment string       // file name
 	Seq     uint64       // number of the batch
@@ -213,11 +214,11 @@ type Entry struct {
 // Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.
 // It writes nothing and takes no lock. It uses only the fields Codec and Streams of o. Damage is
 // yielded as a [*spool.CorruptError] with a zero Entry, and the scan continues with the next
-// segment; any other error ends it.
+// segment. Any other error ends the scan.
 func Scan(dir string, o *spool.Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
-// scan is Scan with the file system as a parameter. If a segment is damaged or was deleted
-// meanwhile, missing batches are not reported, because they may have been in it.
+// scan is Scan with the file system as a parameter. It does not report missing batches if a segment
+// is damaged or was deleted meanwhile, because they may have been in it.
 func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 	if o == nil {
 		o = &spool.Options{}
@@ -253,8 +254,8 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 	}
 }
 
-// yieldBatches returns a check for the frames of segment i that yields their batches. It clears more
-// when the caller of the iterator wants no more.
+// yieldBatches returns a function that yields the batch of each frame of segment i. If the consumer
+// of the iterator stops, the function clears more.
 func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
 	g := &v.segs[i]
 	var memory handout

@@ -87,7 +87,7 @@ func TestReplay(t *testing.T) {
 	for i := range 10 {
 		mustAppend(t, s, i*10, 10)
 	}
-	if _, _, err := s.Next(); err != nil { // Replay starts with the first batch again
+	if _, _, err := s.Next(); err != nil { // Replay starts again with the first batch
 		t.Fatal(err)
 	}
 	var got []int
@@ -118,7 +118,7 @@ func TestReplay(t *testing.T) {
 		t.Error(err)
 	}
 	got = got[:0]
-	// If a batch is not settled completely, Replay keeps it completely.
+	// If some records of a batch are not settled, Replay keeps the whole batch.
 	for _, o := range []batch.Outcome{{Open: batch.From(9), Why: broken}, {Refused: batch.Of(3), Refusal: broken}, {Open: batch.From(11)}} {
 		send := func(context.Context, *batch.Batch) batch.Outcome { return o }
 		if done, err := s.Replay(t.Context(), send); err == nil || done.Batches != 0 || !errors.Is(err, broken) && o.Err() == broken {
@@ -194,7 +194,7 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			n := 0
 			for range each(t, s) {
 				s.reader.mu.Lock()
-				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // recycles buffers as Ack does, but the batches stay for the next test
+				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // recycles buffers as Ack does, but keeps the batches for the next test
 				s.reader.mu.Unlock()
 				n++
 			}

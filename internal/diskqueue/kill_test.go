@@ -27,10 +27,9 @@ const (
 // therefore be identified by its first record.
 func childBatch(first int) int { return 1 + first*31%37 }
 
-// childMain appends batches until it is killed, and reads and acknowledges batches at the same
-// time. It reports each step with one write to its standard output: "a first" after an Append has
-// returned, and "d first" before an Ack. These lines survive the process, because they are in the
-// pipe.
+// childMain appends batches until it is killed. Concurrently, it reads and acknowledges batches. It
+// reports each step with one write to its standard output: "a first" after an Append has returned,
+// and "d first" before an Ack. These lines survive the process, because they are in the pipe.
 func childMain(dir string) int {
 	fail := func(err error) int {
 		fmt.Println("error", err)
@@ -90,7 +89,8 @@ func childMain(dir string) int {
 }
 
 // A process is killed at random times while it appends and replays. Each batch whose Append
-// returned is delivered completely and in order, at least once. No other batch is delivered.
+// returned is delivered at least once, completely and in order. No other batch is delivered, except
+// one whose Append was interrupted.
 func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on windows")
@@ -124,7 +124,7 @@ func TestKill(t *testing.T) {
 			if _, err := fmt.Sscanf(in.Text(), "%s %d", &op, &n); err != nil || op != "a" && op != "d" {
 				t.Fatalf("round %d: the child printed %q", round, in.Text())
 			}
-			if n == first { // its Append is reported, or it was delivered just before the report
+			if n == first { // its Append is reported, or it was delivered before that report
 				order = append(order, n)
 				first = n + childBatch(n)
 			}
@@ -147,7 +147,7 @@ func TestKill(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // the error is that of the kill
+		_ = cmd.Wait() // the error results from the kill
 
 		l, err := List(dir, false)
 		if err != nil || l.Damaged > 0 {

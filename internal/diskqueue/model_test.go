@@ -28,7 +28,7 @@ type modelBatch struct {
 }
 
 // model performs random operations on a spool and knows which batches the spool must return. The
-// file system fails at random, and the process dies and restarts at random.
+// file system fails at random. The process dies and restarts at random.
 type model struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -36,20 +36,20 @@ type model struct {
 	faults float64 // probability that an operation of the file system fails
 	reads  bool    // reads and renames fail, too
 	quota  int64
-	found  int64 // size of the spool at the start of the process; above the quota if deletions failed before
+	found  int64 // size of the spool at the start of the process; above the quota if deletions have failed
 	every  bool  // check the files after each step
-	forms  int   // one in so many batches has the other form
+	forms  int   // one in this many batches has the other form
 
 	fs   *vfs.Faulty
 	s    *Spool
 	dict *testDict
 
 	all     []modelBatch // batches that may be unacknowledged, oldest first
-	read    int          // number of batches of all that were handed out
-	acked   int          // number of batches of all that this process has acknowledged
+	read    int          // number of batches of the field all that were handed out
+	acked   int          // number of batches of the field all that this process has acknowledged
 	parked  []modelBatch // batches in forms that this process does not accept, oldest first
 	next    int          // number of the next record
-	dropped uint64       // number of records of all that DroppedQuota must include
+	dropped uint64       // number of records removed from all that DroppedQuota must include
 	killIn  int          // number of operations until the process dies; 0: never
 
 	// leftovers, by number, and phantoms are batches that may or may not exist after a restart. A
@@ -58,12 +58,12 @@ type model struct {
 	// could not be read.
 	leftovers map[uint64][]int
 	phantoms  []modelBatch
-	corrupt   uint64 // number of records of all that could not be read
+	corrupt   uint64 // number of records removed from all that could not be read
 
 	begun []int        // first record of each batch for which Append was called
 	acks  map[int]bool // first records of the batches for which Ack was called
 
-	joined int // number of batches that NextUpTo joined to another one
+	joined int // number of batches that NextUpTo added to another batch
 }
 
 // checkHeld compares Held with some batches. Held must return each ticket of a batch that was
@@ -74,7 +74,7 @@ func (m *model) checkHeld(s *Spool, found []modelBatch) {
 		there[b.ns[0]] = b.ns
 	}
 	check := func(first int) {
-		end := m.next // end of the records in the batch from first
+		end := m.next // end of the records in the batch that begins with record first
 		if i, _ := slices.BinarySearch(m.begun, first+1); i < len(m.begun) {
 			end = m.begun[i]
 		}
@@ -186,7 +186,7 @@ func (m *model) start() {
 	m.fs.SetHook(m.hook)
 }
 
-// recovered checks that the account of s has exactly the batches that were found.
+// recovered checks that the account of s has exactly the records in found.
 func (m *model) recovered(s *Spool, found []modelBatch) {
 	records := uint64(0)
 	for _, b := range found {
@@ -202,7 +202,7 @@ func (m *model) recovered(s *Spool, found []modelBatch) {
 }
 
 // checkAfterKill checks which batches a new process would find if this process died now. Sometimes
-// it makes another process die during its recovery before that.
+// it first makes another process die during its recovery.
 func (m *model) checkAfterKill() {
 	c := m.mem.CrashClone(m.r, 1)
 	dict := newTestDict(uint32(m.r.Intn(100)))
@@ -239,9 +239,9 @@ func (m *model) checkAfterKill() {
 	mustClose(m.t, s)
 }
 
-// compare checks the batches that a new process finds. Each batch whose Append returned, and whose
-// Ack did not, must be there, in order. Apart from these there may only be batches whose Append or
-// Ack was interrupted.
+// compare checks the batches that a new process finds. They must include, in order, each batch
+// whose Append returned and whose Ack did not. The only other batches allowed are those whose
+// Append or Ack was interrupted.
 func (m *model) compare(found []modelBatch) {
 	k := 0
 	mayExist := func(b modelBatch) bool {
@@ -488,7 +488,7 @@ func (m *model) close() {
 		m.fs.SetHook(nil)
 		err = m.s.Close()
 	}
-	if err != nil && !(errors.Is(err, errNotSynced) && errors.Is(err, errInjected)) { // the error of an earlier sync
+	if err != nil && !(errors.Is(err, errNotSynced) && errors.Is(err, errInjected)) { // error of an earlier sync
 		m.t.Fatal(err)
 	}
 }
@@ -528,7 +528,7 @@ func TestModel(t *testing.T) {
 				if m.next < steps {
 					t.Errorf("only %d records", m.next)
 				}
-				joined, want = joined+m.joined, want+1 // wants at least a tenth of the usual number
+				joined, want = joined+m.joined, want+1 // requires a tenth of the usual number
 			}
 		})
 	}

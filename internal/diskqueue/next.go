@@ -19,24 +19,24 @@ type reader struct {
 	dir    *directory
 	cursor *cursor
 
-	// mu is held while batches are read or settled, I/O included. It guards the rest, and the
-	// cursor.
+	// mu is held while batches are read or settled, including the I/O. It guards the fields below
+	// and the cursor.
 	mu        sync.Mutex
-	seg       *segment // the open segment; nil: none
+	seg       *segment // the open segment, or nil
 	open      segmentReader
-	fails     int // number of reads that failed in a row
+	fails     int // number of consecutive failed reads
 	handedOut handouts
 }
 
-// giveUpAfter is the number of failed reads at one offset after which the offset counts as damaged.
-// A bad sector stays bad, and must not delay the batches after it.
+// giveUpAfter is the number of consecutive failed reads at one offset after which the offset counts
+// as damaged. A bad sector stays bad, and must not delay later batches.
 const giveUpAfter = 3
 
 // joinMost is the maximum number of batches that NextUpTo adds to the first one. Each batch keeps a
 // buffer until Ack.
 const joinMost = 256
 
-// next is Spool.NextUpTo. With limits of 0 it is Spool.Next.
+// next implements Spool.NextUpTo and, with limits of 0, Spool.Next.
 func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,9 +58,9 @@ func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error
 	}
 }
 
-// join extends the batch of o, which was handed out last, by the batches that follow it in g and
-// fit. It returns the number of the last one. If a batch cannot be read, join leaves it for the
-// next call of Next.
+// join extends the batch of o with the batches that follow it in g, while they fit into the limits.
+// It returns the number of the last batch. A batch that cannot be read is left for the next call of
+// Next.
 func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
 	last := o
 	for range joinMost {
@@ -82,7 +82,7 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 }
 
 // load reads the batch at the given mark in g, and hands it out. It reads only the first size bytes
-// of the file, because the bytes after that may belong to an Append in progress.
+// of the file; later bytes may belong to an Append in progress.
 func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	if r.seg != g {
 		r.closeFile()
@@ -112,8 +112,8 @@ func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	return o, nil
 }
 
-// failed processes an error of load. It returns an error for the caller of Next, who may repeat the
-// call, or nil if the rest of the segment is given up as damaged.
+// failed handles an error of load. It returns an error for the caller of Next, who may repeat the
+// call. It returns nil if it has given up the rest of the segment as damaged.
 func (r *reader) failed(g *segment, err error) error {
 	off, opened := int64(0), r.seg == g
 	if opened {
@@ -124,7 +124,7 @@ func (r *reader) failed(g *segment, err error) error {
 	case isNotExist(err):
 		err = errMissing
 	case err == io.EOF, err == errTorn:
-		err = errTruncated // pick has announced more bytes
+		err = errTruncated // the file is shorter than the size that pick returned
 	}
 	if !damaged(err) {
 		r.fails++
@@ -154,8 +154,8 @@ func (r *reader) rewind() {
 	r.queue.rewind()
 }
 
-// ack implements Spool.Ack. The cursor is written after the marks have moved, and before files are
-// deleted. If the process dies in between, batches are handed out again, but none is lost.
+// ack implements Spool.Ack. It moves the marks, writes the cursor, and then deletes files. If the
+// process dies in between, batches are handed out again, but none is lost.
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,11 +181,11 @@ func (r *reader) ack(seq uint64) error {
 
 const (
 	keepHandouts = 64      // handouts kept for reuse
-	keepBytes    = 8 << 20 // limit in bytes of their memory
+	keepBytes    = 8 << 20 // limit of the memory of these handouts, in bytes
 )
 
-// handouts are the batches that are handed out and not acknowledged, and memory for later ones: in
-// the steady state, reading allocates nothing.
+// handouts contains the batches that are handed out and not acknowledged, and memory for later
+// batches. In the steady state, reading allocates nothing.
 type handouts struct {
 	list []*handout // oldest first
 	free []*handout
@@ -203,7 +203,7 @@ func (h *handouts) spare() *handout {
 }
 
 // recycle removes the first n batches from the list and keeps some of their memory. The caller of
-// Next must not read them any more.
+// Next must no longer read them.
 func (h *handouts) recycle(n int) {
 	kept := 0
 	for _, o := range h.free {

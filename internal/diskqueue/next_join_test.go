@@ -66,8 +66,8 @@ func TestNextUpToDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// NextUpTo ends with the last batch of a segment, even if its file continues with frames of failed
-// Appends or of batches that were skipped as damaged.
+// NextUpTo ends with the last batch of a segment, even if further frames in the file belong to
+// failed Appends or were skipped as damaged.
 func TestJoinEndsWithTheSegment(t *testing.T) {
 	batchOf := func(first, n int) *batch.Batch {
 		b := numbered(first, n, nil, nil)
@@ -123,7 +123,7 @@ func TestJoinEndsWithTheSegment(t *testing.T) {
 		mustHave(mustOpen(t, mem, nil), 0, 1, 200, 201, 300, 301)
 	}
 
-	// A read fails while the spool is opened, but not later. The batches that Open could not see are
+	// A read fails while the spool is opened, but not later. Batches that Open could not read are
 	// not returned.
 	harmed := 0
 	for nth := 1; nth < 20; nth++ {
@@ -164,7 +164,7 @@ func TestJoinEndsWithTheSegment(t *testing.T) {
 	}
 }
 
-// Buffers that are kept for reuse do not refer to batches that were combined in them.
+// Buffers that are kept for reuse do not refer to batches combined in them.
 func TestJoinKeepsNoMemory(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	for i := range 3 * joinMost {

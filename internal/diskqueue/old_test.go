@@ -106,7 +106,7 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// A batchPrinter passes batches on to a function and writes their content as text.
+// A batchPrinter passes batches to a function and writes their content as text.
 type batchPrinter struct {
 	to    func(context.Context, *batch.Batch) batch.Outcome
 	text  bytes.Buffer

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Stats.Oldest is the age of the oldest pending record. Acknowledged records in the same segment do
-// not count.
+// Stats.Oldest is the age of the oldest pending record. It ignores acknowledged records in the same
+// segment.
 func TestOldestInAnOldSegment(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := mustOpen(t, vfs.NewMem(), &spool.Options{})

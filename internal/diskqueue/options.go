@@ -16,7 +16,7 @@ const (
 	defaultSyncInterval = time.Second
 )
 
-// The texts of Options.OverQuota and Options.Sync.
+// Values of Options.OverQuota and Options.Sync.
 const (
 	dropOldest = "drop-oldest"
 	refuseNew  = "refuse-new"

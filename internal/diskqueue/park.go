@@ -30,8 +30,8 @@ const (
 )
 
 // parkedName returns the file name of the parked segment g. The name contains the mark settled,
-// before which all batches are settled. It also contains the end of g: for other segments, the next
-// segment shows the end, but that segment may be deleted.
+// before which all batches are settled. It also contains the end of g, which the next segment would
+// otherwise show: that segment may be deleted.
 func (g *segment) parkedName(settled mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
@@ -63,8 +63,8 @@ func (g *segment) parseParked() bool {
 	return err == nil && g.parkedName(to) == g.name && end.later(to) == end && end.valid()
 }
 
-// settled returns the mark up to which the batches of g are settled. acked is that mark for the
-// segments inQueue.
+// settled returns the mark before which all batches of g are settled. acked is that mark for
+// segments with the status inQueue.
 func (g *segment) settled(acked mark) mark {
 	if g.status == inQueue {
 		return acked
@@ -72,8 +72,8 @@ func (g *segment) settled(acked mark) mark {
 	return g.settledTo
 }
 
-// settledOnDisk is the method settled according to the disk. A file is deleted only when this mark
-// is at its end.
+// settledOnDisk is like settled, but returns the mark that is stored on disk. A file is deleted
+// only when this mark is at its end.
 func (g *segment) settledOnDisk(acked mark) mark {
 	if g.status == inQueue {
 		return acked
@@ -81,8 +81,8 @@ func (g *segment) settledOnDisk(acked mark) mark {
 	return g.settledInName
 }
 
-// park sets the status of every segment. It renames the files of those that it parks, and syncs the
-// names before the cursor can move past them.
+// park sets the status of every segment. It renames the files of the segments that it parks, and
+// syncs the names before the cursor moves past them.
 func (r *recovery) park() error {
 	q := r.queue
 	accepted := map[form]bool{} // so that Accepts is called once for each form
@@ -95,7 +95,7 @@ func (r *recovery) park() error {
 		return ok
 	}
 	renamed := false
-	end := mark{} // end of the segments so far
+	end := mark{} // highest end of the segments so far
 	for i, g := range q.segs {
 		switch {
 		case g.status == inQueue && !g.empty() && !accepts(g.form()):
@@ -125,8 +125,8 @@ func (r *recovery) park() error {
 	return nil
 }
 
-// reportParked reports the parked records, once for each form, in the order of the segments. Nothing
-// else would tell the operator that they wait for another destination.
+// reportParked reports the parked records, once for each form, in the order of the segments.
+// Without this event, an operator would not notice them.
 func (r *recovery) reportParked() {
 	var order []form
 	records, files := map[form]uint64{}, map[form]int{}
@@ -155,8 +155,8 @@ func (r *recovery) reportParked() {
 	}
 }
 
-// storeUnparked stores how far unparked segments are settled, in the names of their files. A rename
-// that failed is repeated by the next call. Only the reader changes these fields after Open.
+// storeUnparked stores in the file names how far unparked segments are settled. If a rename fails,
+// the next call repeats it. After Open, only the reader changes these fields.
 func (r *reader) storeUnparked() (err error) {
 	var moved []*segment
 	r.queue.mu.Lock()

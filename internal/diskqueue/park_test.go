@@ -34,7 +34,7 @@ func mixed(t *testing.T, mem *vfs.Mem) {
 	mustClose(t, s)
 }
 
-// firstRecords returns the number of the first record of each batch that s returns, and the number
+// firstRecords returns the number of the first record of each batch returned by s, and the number
 // of the last batch.
 func firstRecords(t *testing.T, s *Spool) (out []int, last uint64) {
 	t.Helper()
@@ -48,7 +48,7 @@ func firstRecords(t *testing.T, s *Spool) (out []int, last uint64) {
 	return out, last
 }
 
-// mustHand checks which batches s returns, by their first records, and acknowledges them.
+// mustHand checks, by their first records, which batches s returns, and acknowledges them.
 func mustHand(t *testing.T, s *Spool, want ...int) {
 	t.Helper()
 	got, last := firstRecords(t, s)
@@ -114,8 +114,8 @@ func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If a segment is partly acknowledged before it is parked, or after it is accepted again, each
-// later process continues after the acknowledged part.
+// If a segment is partly acknowledged before it is parked or after it is unparked, each later
+// process continues after the acknowledged part.
 func TestParkedInPart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -157,8 +157,8 @@ func TestParkedInPart(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If a parked segment is damaged, the batches before the damage are delivered. Then the damage is
-// reported and the file is set aside.
+// If a parked segment is damaged, the batches before the damage are delivered. After that, the
+// damage is reported and the file is set aside.
 func TestParkedDamaged(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -188,8 +188,8 @@ func TestParkedDamaged(t *testing.T) {
 	mustClose(t, s)
 }
 
-// An older version does not know parked files and uses their numbers again. The files stay parked
-// until the batches of the older version are acknowledged.
+// An older version ignores parked files and uses their numbers again. The files stay parked until
+// the batches of the older version are acknowledged.
 func TestParkedNumbersUsedByAnOlderVersion(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -218,7 +218,7 @@ func TestParkedNumbersUsedByAnOlderVersion(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Over the quota, parked segments are dropped by age, like other segments.
+// The quota drops parked segments by age, like other segments.
 func TestParkedQuota(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)

@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// powerRun appends, reads, acknowledges and syncs at random. Then it returns the file system as a
-// loss of power would leave it.
+// powerRun appends, reads, acknowledges and syncs at random. It returns the file system that a loss
+// of power would leave.
 type powerRun struct {
 	t       *testing.T
 	r       *rand.Rand
-	stored  map[uint64][]int // records of the last Append that got this number, by number
-	refused [][]int          // batches whose Append failed; their numbers are unknown
+	stored  map[uint64][]int // records of the last Append that returned this number, by number
+	refused [][]int          // batches whose Append failed, so their numbers are unknown
 	safe    uint64           // last number known to be on stable storage
 	settled uint64           // last number passed to Ack
 	next    int
@@ -27,8 +27,8 @@ type powerRun struct {
 	failed  int
 }
 
-// A lossySync is a file system with syncs that fail. A later sync succeeds, but does not include the data
-// written before the failed one.
+// A lossySync is a file system with failing syncs. A sync after a failed one succeeds, but omits
+// the data written before the failure.
 type lossySync struct {
 	vfs.FS
 	p *powerRun
@@ -126,14 +126,14 @@ func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 	clone := mem.CrashClone(p.r, keep)
 	mem.ReleaseLocks()
 	p.failing = false
-	if err := s.Close(); err != nil && !errors.Is(err, errInjected) { // the error of an earlier sync
+	if err := s.Close(); err != nil && !errors.Is(err, errInjected) { // error of an earlier sync
 		p.t.Fatal(err)
 	}
 	return clone
 }
 
 // check reads everything in s. It must return, in order, each batch that was synced and not
-// settled, and no batch that was not stored.
+// settled, and only batches that were stored.
 func (p *powerRun) check(s *Spool, d *testDict) {
 	recovered := s.Stats().Recovered
 	records, last := uint64(0), uint64(0)
@@ -144,7 +144,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 			p.t.Fatal(err)
 		}
 		if i := slices.IndexFunc(p.refused, func(r []int) bool { return slices.Equal(r, ns) }); i >= 0 && (p.stored[seq] == nil || seq <= p.settled) {
-			p.stored[seq] = ns // the batch of the failed Append was stored, and may be the only one with this number
+			p.stored[seq] = ns // the batch of the failed Append was stored and may be the only one with this number
 		}
 		if seq <= last || !slices.Equal(ns, p.stored[seq]) {
 			p.t.Fatalf("batch %d after %d: records %v, stored %v", seq, last, ns, p.stored[seq])
@@ -165,12 +165,12 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 			delete(p.stored, seq) // acknowledged, so it must not appear again
 		}
 	}
-	p.safe, p.settled = last, 0 // everything that a loss of power leaves is on stable storage
+	p.safe, p.settled = last, 0 // everything that survives a loss of power is on stable storage
 	s.Rewind()
 }
 
-// After a loss of power, the disk has the last synced state of each page and file name, and any
-// part of the later changes. Synced and unacknowledged batches must be recovered.
+// After a loss of power, the disk has the last synced state of each page and file name, and a
+// random part of the later changes. Synced and unacknowledged batches are recovered.
 func TestPowerLoss(t *testing.T) {
 	runs := testkit.Rounds(60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {

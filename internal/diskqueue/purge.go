@@ -9,14 +9,15 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Purge deletes all segments in the spool directory dir, or with onlyAside only the damaged
-// files that were set aside. It returns the numbers of deleted files and bytes. If a
+// Purge deletes all segments in the spool directory dir. If onlyAside is true, it deletes only
+// damaged files that were set aside. It returns the numbers of deleted files and bytes. If a
 // process has the spool open, the error wraps [spool.ErrLocked].
 func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
 	return purge(vfs.OS, dir, onlyAside)
 }
 
-// purge is Purge on any file system. It holds the lock, so that no process opens the spool meanwhile.
+// purge is Purge with the file system as a parameter. It holds the lock, so no process opens the
+// spool meanwhile.
 func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err error) {
 	lock, err := lockDir(fsys, dir)
 	if err != nil {
@@ -53,8 +54,9 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 	return files, bytes, nil
 }
 
-// forgetEnd makes the cursor expect only acknowledged batches. If the cursor cannot be read or written
-// it stays unchanged, and the next Open reports the purged batches as missing. Segment numbers continue.
+// forgetEnd makes the cursor expect only acknowledged batches. If the cursor cannot be read or
+// written, it stays unchanged, and the next Open reports the purged batches as missing. Segment
+// numbers continue.
 func forgetEnd(fsys vfs.FS, name string) {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

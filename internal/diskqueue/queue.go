@@ -28,17 +28,17 @@ type queue struct {
 	dir    *directory
 	events *reporter
 
-	// mu guards the rest, and the fields of segments that can change. It is a leaf lock: no I/O
-	// inside it, and no other lock except that of the event queue.
+	// mu guards the fields below, and the fields of segments that can change. It is a leaf lock:
+	// with it held, there is no I/O, and only the lock of the event queue is acquired.
 	mu           sync.Mutex
 	closed       bool
 	segs         []*segment    // ascending
-	active       *segment      // the segment to which Append adds; nil: the next Append begins one
-	lastID       uint64        // highest segment number used so far, also by deleted segments
+	active       *segment      // the segment to which Append adds; if nil, the next Append begins one
+	lastID       uint64        // highest segment number used so far, including deleted segments
 	next         mark          // mark of the next Append
 	acked        mark          // all batches before this mark in segments inQueue are settled
 	read         mark          // mark of the next batch to hand out
-	readSeg      *segment      // the segment that Next reads; the quota must not delete it
+	readSeg      *segment      // the segment that Next is reading; the quota must not delete it
 	damagedFiles []damagedFile // files that were set aside, the oldest first
 	count        counters
 }
@@ -53,19 +53,19 @@ type counters struct {
 	corrupt           uint64
 }
 
-// A damagedFile is a damaged segment file that was set aside. Nothing reads it any more; it is kept
-// for a person to examine.
+// A damagedFile is a damaged segment file that was set aside. It is not read again; it is kept for
+// a person to examine.
 type damagedFile struct {
 	name string
 	id   uint64 // number of the segment
 	disk int64  // size in bytes
 }
 
-// keepDamaged is the number of damaged files that are kept. A failing disk produces them
-// continuously, so older ones are deleted.
+// keepDamaged is the number of damaged files that are kept. Older ones are deleted, because a
+// failing disk produces more and more of them.
 const keepDamaged = 8
 
-// close closes the queue and reports whether this is the first call. Afterwards all methods of the
+// close closes the queue and reports whether this is the first call. After it, all methods of the
 // spool fail.
 func (q *queue) close() (first bool) {
 	q.mu.Lock()
@@ -80,8 +80,8 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-// position returns the state that the cursor stores. Its end lets the next Open detect that segments
-// at the end were truncated or deleted.
+// position returns the state to store in the cursor. Its end lets the next Open detect that
+// segments at the end were truncated or deleted.
 func (q *queue) position() cursorState {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,9 +92,9 @@ func (q *queue) position() cursorState {
 	return c
 }
 
-// fits reports whether a frame of need bytes can be added to the active segment. Nothing is added
-// to a damaged segment, because readers leave it at the damage. Nothing is added after a failed
-// sync either, because the end of the file may be lost.
+// fits reports whether a frame of need bytes can be added to the active segment. It returns false
+// for a damaged segment, because readers leave it at the damage. It also returns false after a
+// failed sync, because the end of the file may be lost.
 func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,9 +117,9 @@ func (q *queue) begin(g *segment) {
 	q.active, q.lastID = g, g.id
 }
 
-// commit makes a frame that was written to the active segment visible to readers, and counts its
-// records as appended. It returns false if a reader has found the segment damaged in the meantime:
-// readers do not reach frames after the damage.
+// commit makes a frame in the active segment visible to readers, and counts its records as
+// appended. It returns false if a reader has found the segment damaged meanwhile, because readers
+// do not reach frames after the damage.
 func (q *queue) commit(h *frameHeader) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,7 +142,7 @@ func (q *queue) commit(h *frameHeader) bool {
 	return true
 }
 
-// seal ends the active segment: it may be deleted from now on.
+// seal ends the active segment. After that, the segment may be deleted.
 func (q *queue) seal() {
 	q.mu.Lock()
 	q.active = nil
@@ -151,8 +151,8 @@ func (q *queue) seal() {
 }
 
 // pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
-// segment may be read. It steps over gaps. It returns nil if there is no such batch. The quota does
-// not delete the segment before its batches are settled, the spool is rewound, or the next call.
+// segment may be read. It skips gaps. It returns nil if there is no such batch. The quota does not
+// delete the segment before its batches are settled, the spool is rewound, or pick is called again.
 func (q *queue) pick() (g *segment, at mark, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +174,7 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 }
 
 // isOver reports whether all batches of g are handed out. The file may contain further bytes, of
-// failed Appends and of damaged batches, which a reader could mistake for batches.
+// failed Appends and of damaged batches; they are not batches.
 func (q *queue) isOver(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -188,8 +188,8 @@ func (q *queue) handOut(end mark) {
 	q.read = end
 }
 
-// rewind makes pick begin again with the oldest batch that is not settled. That batch is in the first
-// segment with such a batch, parked ones excepted.
+// rewind makes pick begin again with the oldest batch that is not settled, except batches of parked
+// segments.
 func (q *queue) rewind() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,9 +204,10 @@ func (q *queue) rewind() {
 	}
 }
 
-// settle settles the batches of out, which are handed out, up to number seq. It returns the number
-// of settled batches, which are the first of out. A number that Next has not returned is an error: it
-// would settle batches that no destination has seen. A number settled before is not.
+// settle settles the handed-out batches out, up to number seq. It returns how many it settled,
+// which are the first of out. If Next has not returned the number seq, settle returns an error,
+// because it would settle batches that no destination has received. If seq is settled already,
+// settle does nothing.
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -223,7 +224,7 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 			o.seg.settledTo = o.end
 		}
 		if o.end.seq > q.acked.seq {
-			q.acked = o.end // all batches before it are settled, or parked
+			q.acked = o.end // all batches before it are settled or parked
 		}
 		n++
 	}
@@ -239,13 +240,13 @@ func (q *queue) finished(g *segment) bool {
 	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
-// markDamaged is called if g cannot be read at off. It sets the end of g to the read position, so that
-// the next batch comes from the next segment. The remaining records of g count as lost.
+// markDamaged is called if g cannot be read at off. It sets the end of g to the read position, so
+// that the next batch comes from the next segment. It counts the remaining records of g as lost.
 func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.mu.Lock()
 	if g.removed {
 		q.mu.Unlock()
-		return // the quota has dropped it; its records are counted
+		return // the quota has dropped the segment and counted its records
 	}
 	e := &spool.CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - q.read.rec, Err: cause}
 	g.damage, g.end = e, q.read
@@ -255,8 +256,8 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.sweep()
 }
 
-// dropMissing removes the segments whose files were deleted, and counts and reports their records. A
-// segment with batches that are handed out stays, because its open file can still be read.
+// dropMissing removes the segments whose files were deleted, and counts and reports their records.
+// It keeps a segment with batches that are handed out, because its open file can still be read.
 func (q *queue) dropMissing() {
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
@@ -277,8 +278,8 @@ func (q *queue) dropMissing() {
 	q.events.corrupt(e)
 }
 
-// checkOwner returns an error if the directory has segments of another process, which used it in the
-// meantime. With the cursor of this process, their batches would count as acknowledged.
+// checkOwner returns an error if the directory contains segments of another process. With the
+// cursor of this process, their batches would count as acknowledged.
 func (q *queue) checkOwner() error {
 	found, _, err := findSegments(q.dir)
 	if err != nil {
@@ -294,8 +295,8 @@ func (q *queue) checkOwner() error {
 	return nil
 }
 
-// sweep deletes the settled segments, or sets them aside if they are damaged. It leaves files that
-// another process has made under the same names.
+// sweep deletes the settled segments, or sets them aside if they are damaged. It does not touch
+// files that another process has made under the same names.
 func (q *queue) sweep() {
 	var names []string
 	for _, g := range q.takeSettled() {
@@ -310,8 +311,8 @@ func (q *queue) sweep() {
 	q.dir.remove(names...)
 }
 
-// takeSettled removes the settled segments from the queue and returns them. Their positions on disk
-// count: if the cursor could not be written, the next process still needs the files.
+// takeSettled removes the segments that are settled on disk from the queue and returns them. If the
+// cursor could not be written, the next process still needs their files.
 func (q *queue) takeSettled() (done []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -326,8 +327,8 @@ func (q *queue) takeSettled() (done []*segment) {
 	return done
 }
 
-// setAside renames the damaged file of segment id, of the given size, and deletes the oldest damaged
-// files if there are too many.
+// setAside renames the damaged file of segment id. It deletes the oldest damaged files if there are
+// too many. disk is the size of the file.
 func (q *queue) setAside(name string, id uint64, disk int64) {
 	to := q.dir.setAside(name)
 	if to == "" {
@@ -351,9 +352,9 @@ func (q *queue) pruneDamaged() {
 	q.dir.remove(names...)
 }
 
-// stats returns a spool.Stats with the fields that the queue knows, and how many of the pending records
-// are not handed out. Pending records are counted by walking the segments, independently of the
-// counters, so that batch.Account.Check is a real check.
+// stats returns a spool.Stats with the fields of the queue, and the number of pending records that
+// are not handed out. It counts pending records by walking the segments, independently of the
+// counters, so that batch.Account.Check detects errors.
 func (q *queue) stats() (st spool.Stats, unread uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -29,7 +29,7 @@ func (a *appender) room(need int64, f form) error {
 		case ok:
 			return nil
 		case g != nil && g == a.seg:
-			_ = a.seal() // this deletes the segment, if it is settled
+			_ = a.seal() // this deletes the active segment if it is settled
 		case name == "":
 			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
 		case g == nil || a.dir.has(g):
@@ -38,10 +38,10 @@ func (a *appender) room(need int64, f form) error {
 	}
 }
 
-// makeRoom reports whether need more bytes are within the quota. Otherwise it names a file to delete,
-// with its segment g, or nil for a file that was set aside. The active segment must be sealed instead.
-// The file is no longer part of the queue, and its records are counted as dropped. Without a name nothing
-// may be deleted, or everything is too small. The I/O is left to the caller, which holds no leaf lock.
+// makeRoom reports whether need more bytes are within the quota. If they are not, it returns the
+// name of a file to delete and its segment g, or nil for g if the file was set aside. It has
+// removed that file from the queue and counted its records as dropped. If name is empty, deleting
+// files does not help. The caller deletes the file after releasing the lock.
 func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,8 +75,8 @@ func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	return false, g.name, g
 }
 
-// freeableLocked returns the number of bytes that may be deleted for an Append. The header of the
-// active segment is not included, because the segment after it needs a header, too.
+// freeableLocked returns the number of bytes that may be deleted for an Append. It excludes the
+// header of the active segment, because the next segment also needs a header.
 func (q *queue) freeableLocked() (n int64) {
 	for _, a := range q.damagedFiles {
 		n += a.disk
@@ -95,9 +95,9 @@ func (q *queue) freeableLocked() (n int64) {
 	return n
 }
 
-// pinnedLocked reports whether the quota must not delete g: Next reads it, or one of its batches is
-// handed out and not acknowledged. Such a batch may be delivered at this moment, and would be counted
-// both as delivered and as dropped. Next does not read parked segments.
+// pinnedLocked reports whether the quota must not delete g. Next may be reading g, or one of its
+// batches may be handed out and not acknowledged. Such a batch may just be delivered, and would be
+// counted both as delivered and as dropped. Next does not read parked segments.
 func (q *queue) pinnedLocked(g *segment) bool {
 	if g.status == parked {
 		return false

@@ -18,7 +18,7 @@ func smallQuota(o spool.Options) *spool.Options {
 }
 
 // Over the quota, the oldest segments are dropped and their records are counted. The remaining
-// records are the newest ones, without a gap.
+// records are the newest ones and have no gap.
 func TestQuotaDropsOldest(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -72,7 +72,7 @@ func TestQuotaKeepsHandedOutBatches(t *testing.T) {
 	if ns, err := numbers(first, nil); err != nil || consecutive(ns, 0) != nil {
 		t.Fatal(ns, err)
 	}
-	// Even after Rewind, the batch that was handed out is still there.
+	// After Rewind, the batch that was handed out is still there.
 	s.Rewind()
 	got := drain(t, s, false)
 	st := s.Stats()
@@ -89,7 +89,7 @@ func TestQuotaKeepsHandedOutBatches(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Acknowledged records of a dropped segment do not count as dropped, also not after a restart.
+// Acknowledged records of a dropped segment never count as dropped, not even after a restart.
 func TestQuotaCountsOnlyPending(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, smallQuota(spool.Options{}))
@@ -133,7 +133,7 @@ func TestQuotaRefuses(t *testing.T) {
 	if st.DroppedQuota != 0 {
 		t.Errorf("stats %+v", st)
 	}
-	// When batches are acknowledged, there is room for new ones.
+	// Acknowledging batches makes room for new ones.
 	if err := consecutive(drain(t, s, true)[:n*5], 0); err != nil {
 		t.Error(err)
 	}
@@ -154,7 +154,7 @@ func TestQuotaTooLargeBatch(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A batch that fills the quota exactly is stored. A batch that is a byte larger is not.
+// A batch that fills the quota exactly is stored. A batch that is one byte larger is not.
 func TestQuotaExactFit(t *testing.T) {
 	const quota = 16 << 10
 	appended := func(o *spool.Options, n int) (bytes int64, err error) {
@@ -209,7 +209,7 @@ func TestQuotaLowered(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If batches that are handed out leave too little room for a new batch, no batch is dropped for it.
+// If handed-out batches leave too little room for a new batch, no batch is dropped for it.
 func TestQuotaDropsNothingInVain(t *testing.T) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 1<<10))
@@ -227,7 +227,7 @@ func TestQuotaDropsNothingInVain(t *testing.T) {
 	if st := s.Stats(); st.DroppedQuota != 0 || st.Records != 51 || st.AsideFiles != 1 {
 		t.Errorf("other batches were dropped for a batch that cannot fit: %+v", st)
 	}
-	for i := range 20 { // smaller batches may drop others
+	for i := range 20 { // smaller batches may drop other batches
 		mustAppend(t, s, 200+i*5, 5)
 	}
 	if st := s.Stats(); st.DroppedQuota == 0 || st.Bytes > st.MaxBytes || st.AsideFiles != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A handout is one batch in memory, read from a segment. Next hands it out.
+// A handout is one batch in memory, read from a segment and returned by Next.
 type handout struct {
 	seg    *segment
 	at     mark // mark before the batch
@@ -26,8 +26,8 @@ type handout struct {
 // bytes returns the size in bytes of the memory that o keeps.
 func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*layout.SlotBytes }
 
-// A segmentReader reads the batches of one segment in order. It embeds the walk over the frames, and
-// adds the decoding of their bodies, which depends on the stream definitions in the frames before.
+// A segmentReader reads the batches of one segment in order. It embeds the walk over the frames and
+// decodes their bodies. A body depends on the stream definitions in earlier frames.
 type segmentReader struct {
 	walk
 	file    vfs.File
@@ -37,8 +37,8 @@ type segmentReader struct {
 	dict    []byte            // reused by skipTo
 }
 
-// open begins to read g, of whose file the first size bytes may be read. Only the fields Codec and
-// Streams of o are used.
+// open begins to read the first size bytes of the file of g. Only the fields Codec and Streams of o
+// are used.
 func (r *segmentReader) open(d *directory, g *segment, size int64, o *spool.Options) error {
 	f, err := d.open(g.name, os.O_RDONLY)
 	if err != nil {
@@ -73,8 +73,8 @@ func (r *segmentReader) skipTo(seq uint64) (err error) {
 	return nil
 }
 
-// read reads the next frame, which has the header h, into o, whose memory it reuses. It does not step,
-// so that a failed read can be repeated.
+// read reads the next frame, which has the header h, into o, whose memory it reuses. It does not
+// advance, so that a failed read can be repeated.
 func (r *segmentReader) read(h *frameHeader, o *handout) (err error) {
 	if o.buf, err = r.body(h, o.buf); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *segmentReader) read(h *frameHeader, o *handout) (err error) {
 	return nil
 }
 
-// define applies the stream definitions in p. Without a dictionary it only checks them.
+// define applies the stream definitions in p. If r.streams is nil, it only checks them.
 func (r *segmentReader) define(p []byte) error {
 	return eachStream(p, func(id uint32, def []byte) {
 		if r.streams != nil {
@@ -102,8 +102,8 @@ func (r *segmentReader) define(p []byte) error {
 	})
 }
 
-// local translates a stream number of the segment to one of this process. It returns false for a
-// stream that is not defined; stream 0 need not be.
+// local translates a stream number of the segment to one of this process. It returns false for an
+// undefined stream, except stream 0.
 func (r *segmentReader) local(id uint32) (uint32, bool) {
 	if r.streams == nil {
 		return id, true
@@ -125,8 +125,8 @@ func codecFor(o *spool.Options, f form) batch.Codec {
 	return opaque(f.contentType)
 }
 
-// opaque is the codec of a form that Options.Codec does not know. Its value is the content type, by
-// which a destination recognizes records that it cannot read.
+// opaque is the codec of a form for which Options.Codec has no codec. Its value is the content
+// type, by which a destination recognizes records that it cannot read.
 type opaque string
 
 // ContentType returns the content type that is stored in the segment.

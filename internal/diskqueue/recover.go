@@ -27,8 +27,8 @@ type recovery struct {
 	found  []foundSegment
 }
 
-// run recovers the spool. Only errors of the file system make it fail. Damage is reported and set
-// aside, because a spool that cannot be opened would lose all new records, too.
+// run recovers the spool. It fails only on errors of the file system. Damage is reported and set
+// aside, because new records would be lost if the spool could not be opened.
 func (r *recovery) run() error {
 	q := r.queue
 	if err := r.openCursor(); err != nil {
@@ -49,13 +49,12 @@ func (r *recovery) run() error {
 	if missing {
 		r.cursor.noteEnd(q.position()) // so that damage of the cursor is reported only once
 	}
-	r.dir.touch() // an earlier process may not have synced its names
+	r.dir.touch() // an earlier process may not have synced the names
 	return nil
 }
 
-// openCursor opens the cursor file, or creates it, and reads it. If the name belongs to something
-// that is not a regular file, that is renamed. Without a valid slot, all batches in the spool are
-// delivered again.
+// openCursor opens or creates the cursor file and reads it. If the path is not a regular file, it
+// is renamed. Without a valid slot, all batches in the spool are delivered again.
 func (r *recovery) openCursor() error {
 	c := r.cursor
 	var err error
@@ -85,8 +84,8 @@ func (r *recovery) openCursor() error {
 	return nil
 }
 
-// loadHeaders fills the queue with the usable segments, in order, and the files set aside. The numbers
-// of all files, also of unusable ones, are not used again.
+// loadHeaders fills the queue with the usable segments, in order, and the files set aside. The
+// numbers of all files, even unusable ones, are not used again.
 func (r *recovery) loadHeaders() (err error) {
 	q := r.queue
 	if r.found, q.damagedFiles, err = findSegments(r.dir); err != nil {
@@ -109,7 +108,7 @@ func (r *recovery) loadHeaders() (err error) {
 	return nil
 }
 
-// last returns the last usable segment, nil if there is none.
+// last returns the last usable segment, or nil if there is none.
 func (r *recovery) last() *segment {
 	if n := len(r.queue.segs); n > 0 {
 		return r.queue.segs[n-1]
@@ -138,7 +137,8 @@ func (r *recovery) findEnds() error {
 		// considered.
 		q.next = q.next.later(g.end)
 		if g.segment == r.last() && g.damage != nil {
-			// The gap in the numbers shows every later Open that batches are missing.
+			// Skipping a number leaves a gap, which shows every later Open that batches are
+			// missing.
 			q.next.seq++
 			q.next.rec += g.damage.Records
 		}
@@ -146,8 +146,8 @@ func (r *recovery) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by reading its frames: their headers, and of the last segment everything.
-// A torn frame at the end of the last segment is removed.
+// scan finds the end of g by reading the headers of its frames; it reads the last segment
+// completely. It removes a torn frame at the end of the last segment.
 func (r *recovery) scan(g *foundSegment) error {
 	var check func(*segmentReader, *frameHeader) error
 	var body []byte
@@ -157,7 +157,7 @@ func (r *recovery) scan(g *foundSegment) error {
 			return err
 		}
 	}
-	// Without a dictionary and a codec, no stream of these segments is registered yet.
+	// Without a dictionary and a codec, readFrames registers no streams.
 	torn, damage, err := g.readFrames(r.dir, &spool.Options{}, check)
 	if err != nil {
 		return err
@@ -181,8 +181,8 @@ func (r *recovery) scan(g *foundSegment) error {
 }
 
 // reject reports and sets aside the segments whose headers cannot be used. It also reports batches
-// that the cursor knows and no segment has, because the last segments were truncated or deleted, and
-// returns whether there are any.
+// that the cursor counts but no segment contains, because the last segments were truncated or
+// deleted. missing reports whether there are any.
 func (r *recovery) reject() (missing bool) {
 	last, n := r.last(), len(r.found)
 	batches, records := r.cursor.state.missing(r.queue.next)
@@ -199,7 +199,7 @@ func (r *recovery) reject() (missing bool) {
 		if missing && i == n-1 {
 			e.Records = records
 		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(&r.found[i+1]) {
-			// Both neighbors are there, so the number of records is known.
+			// Both neighbors exist, so the number of missing records is known.
 			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
 			e.Records = max(r.found[i+1].first.rec, from) - from
 			if e.Records == 0 && b.headerErr == errTruncated {
@@ -213,18 +213,19 @@ func (r *recovery) reject() (missing bool) {
 	return missing
 }
 
-// precedes reports whether o has the next number after g, and at least one of them is usable.
+// precedes reports whether the number of o follows the number of g, and at least one of the two is
+// usable.
 func (g *foundSegment) precedes(o *foundSegment) bool {
 	return g.id+1 == o.id && (g.headerErr == nil || o.headerErr == nil)
 }
 
-// settle sets the marks of the queue, deletes acknowledged segments, parks those in other forms, and
-// counts the records of the others as recovered.
+// settle sets the marks of the queue, deletes acknowledged segments, and parks segments in other
+// forms. It counts the records of the remaining segments as recovered.
 func (r *recovery) settle() error {
 	q := r.queue
 	for _, g := range q.segs {
-		// Parked segments become unparked first, so that sweep deletes the settled ones. park then
-		// determines the status of the others.
+		// Parked segments become unparked first, so that sweep deletes the settled ones. Later,
+		// park sets the status of the remaining segments.
 		if g.status == parked {
 			g.status = unparked
 		}
@@ -259,8 +260,8 @@ func (r *recovery) settle() error {
 	if waiting > 0 {
 		r.events.Post("recover", nil, waiting)
 	}
-	// Continue in the last segment while it is small and sound. Otherwise a process that is restarted
-	// repeatedly would leave a file each time.
+	// Continue in the last segment if it is small and undamaged. Otherwise each restart of the
+	// process would leave a file.
 	if g := r.last(); g != nil && g.status == inQueue && g.version == formatVersion && g.damage == nil &&
 		g.size == g.disk && g.end == q.next && g.size < q.opt.SegmentBytes/2 {
 		q.active = g

@@ -13,14 +13,14 @@ import (
 type Replayed struct {
 	Batches uint64 // acknowledged
 	Records uint64 // number of records in these batches, including gap markers
-	Unnamed uint64 // part of Records: those that the destination refused without naming them
+	Unnamed uint64 // part of Records: refused by the destination without naming the refused records
 }
 
 // Replay passes every stored batch to send, oldest first, and acknowledges a batch when all its
 // records are settled. It returns nil when no batch is left. It stops with an error at the first
-// batch with open or refused records, at the first error of the spool, or when ctx ends. The
-// batch at which it stops is kept as a whole and may be sent again. outputhook.Direct returns a send
-// for a destination.
+// batch with open or refused records, at the first error of the spool, or when ctx ends. It keeps
+// the whole batch at which it stops, which may be sent again. outputhook.Direct returns a send for a
+// destination.
 //
 // Replay rewinds first, and must not run concurrently with Next.
 func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (done Replayed, err error) {

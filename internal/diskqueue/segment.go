@@ -30,20 +30,20 @@ type segment struct {
 	name   string // file name within the directory
 	status status
 
-	settledTo     mark // for a segment that is not inQueue: all batches before this mark are settled
-	settledInName mark // the same mark according to the file name
+	settledTo     mark // all batches before this mark are settled; not used for the status inQueue
+	settledInName mark // the mark settledTo that the file name contains
 
-	end    mark  // mark after the last batch that can be read, or is expected to be there
+	end    mark  // mark after the last batch that is readable or expected
 	size   int64 // number of bytes that may be read
-	disk   int64 // size of the file on disk, which damage does not reduce
+	disk   int64 // size of the file on disk, including damaged parts
 	synced int64 // number of bytes that this process has put on stable storage
 
 	syncErr error               // error of a failed sync; the content after synced is unknown
 	damage  *spool.CorruptError // reason why the segment ends at end
 	removed bool                // removed from the queue: settled, dropped or deleted by another program
 
-	// pendingSince is the time, in Unix nanoseconds, at which a batch was appended while no other
-	// batch of the segment was pending. 0: that has not happened since Open.
+	// pendingSince is the time, in Unix nanoseconds, of the last Append to the segment that found
+	// no pending batch in it. It is 0 if there was none since Open.
 	pendingSince int64
 }
 
@@ -68,23 +68,23 @@ func formOf(c batch.Codec) (f form) {
 
 func (g *segment) form() form { return form{g.contentType, g.schema} }
 
-// pending returns the number of records of the segment after m.
+// pending returns the number of records of the segment after the mark m.
 func (g *segment) pending(m mark) uint64 {
 	return g.end.rec - min(max(m.rec, g.first.rec), g.end.rec)
 }
 
-// done reports whether all batches of the segment are before m.
+// done reports whether all batches of the segment are before the mark m.
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
-// empty reports whether the segment has no batch, because every Append to it has failed. The bytes
-// that failed Appends have left in the file must not be read.
+// empty reports whether the segment has no batch, because every Append to it has failed. Bytes of
+// failed Appends in the file must not be read.
 func (g *segment) empty() bool { return g.end.seq <= g.first.seq }
 
-// segmentName returns the file name of segment id, while it is not parked.
+// segmentName returns the file name of segment id if it is not parked.
 func segmentName(id uint64) string { return fmt.Sprintf("%08d%s", id, segmentSuffix) }
 
-// segmentID returns the number in the file name of a segment. A name that this program does not
-// write, such as one with a missing zero, is not accepted.
+// segmentID returns the number in the file name of a segment. It does not accept names that this
+// program never writes, such as one with a missing zero.
 func segmentID(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, segmentSuffix)
 	if !ok {

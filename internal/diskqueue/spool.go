@@ -67,8 +67,8 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 		syncer:   &syncer{queue: q, dir: dir, cursor: cur, events: events},
 	}
 	if g := q.active; g != nil {
-		// The segment gets new stream definitions, because the numbers of its definitions are those
-		// of an earlier process.
+		// The segment needs new stream definitions, because the stream numbers in its definitions
+		// are those of an earlier process.
 		if s.appender.f, err = dir.open(g.name, os.O_RDWR); err != nil {
 			s.appender.seg = nil
 			q.seal()
@@ -124,14 +124,14 @@ func (s *Spool) restore() error {
 	if err != nil {
 		return errors.Join(err, s.dir.unlock())
 	}
-	// This step is the last one, because it reports the loss: if an earlier step fails, the next
-	// Append repeats all steps.
+	// This is the last step, because it reports the loss. If an earlier step fails, the next Append
+	// repeats all steps.
 	s.queue.dropMissing()
 	return nil
 }
 
-// lockAll acquires the locks of all parts, in the order above: it waits for the calls in progress, and
-// blocks others until unlock is called.
+// lockAll acquires the locks of all parts, in the order above. It waits for the calls in progress,
+// and blocks others until unlock is called.
 func (s *Spool) lockAll() (unlock func()) {
 	s.appender.mu.Lock()
 	s.reader.mu.Lock()

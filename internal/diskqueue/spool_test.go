@@ -32,7 +32,7 @@ func TestRoundTrip(t *testing.T) {
 		numbered(52, 200, d, formB), // goes into another segment
 		marker,
 		numbered(252, 10, d, nil), // goes into another segment
-		numbered(262, 10, d, testCodec{opaque: "test/c", schema: 1}), // each form has its own segment
+		numbered(262, 10, d, testCodec{opaque: "test/c", schema: 1}), // each form has a separate segment
 		numbered(272, 10, d, testCodec{opaque: "test/c", schema: 2}),
 	}
 	for i, b := range appends {
@@ -139,7 +139,7 @@ func TestAckSurvivesRestart(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Batches that are handed out stay valid while others are read and acknowledged.
+// Handed-out batches stay valid while others are read and acknowledged.
 func TestHandedOutBatchesStayValid(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), &spool.Options{SegmentBytes: 8 << 10})
 	for i := range 40 {

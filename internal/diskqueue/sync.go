@@ -34,8 +34,8 @@ func (s *syncer) wake() {
 	}
 }
 
-// syncDue runs on the goroutine of a timer. A failure is reported once, and so is the first success after
-// it. Until then it tries again each interval.
+// syncDue runs on the goroutine of a timer. If it fails, it tries again after each interval. It
+// reports the first failure, and the first success after it.
 func (s *syncer) syncDue() {
 	s.due.Store(false) // set before the sync, which may not cover the Appends from now on
 	err := s.sync()
@@ -50,8 +50,8 @@ func (s *syncer) syncDue() {
 	}
 }
 
-// sync is Spool.Sync. Concurrent calls wait for each other, because each must cover the batches that
-// were appended before it.
+// sync implements Spool.Sync. Concurrent calls run one after another, because each must cover all
+// batches appended before it.
 func (s *syncer) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,9 +84,9 @@ func (s *syncer) syncAll() error {
 	return err
 }
 
-// segment syncs one segment. It opens the file by its name: a sync covers all writes to a file, also
-// through other handles, and the appender does not have to wait. A file that does not exist has been
-// acknowledged or dropped since.
+// segment syncs one segment. It opens the file by its name, so the appender does not have to wait:
+// a sync covers all writes to a file, also through other handles. If the file does not exist, it
+// has been acknowledged or dropped.
 func (s *syncer) segment(j syncJob) error {
 	for {
 		f, err := s.dir.open(j.name, os.O_RDWR)
@@ -115,8 +115,9 @@ type syncJob struct {
 	size int64
 }
 
-// unsynced returns the segments that are not on stable storage yet. unsure is the error of an earlier
-// sync of a segment with pending batches: a second sync of that file would succeed without its pages.
+// unsynced returns the segments that are not on stable storage yet. unsure is the error of an
+// earlier sync of a segment with pending batches. A second sync of that file would succeed although
+// the system has dropped its pages.
 func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,8 +134,8 @@ func (q *queue) unsynced() (jobs []syncJob, unsure error) {
 	return jobs, unsure
 }
 
-// synced stores the result of a sync in the segment. It returns true if the segment was renamed in the
-// meantime, so that the sync may not have found the file and must be repeated.
+// synced stores the result of a sync in the segment. It returns true if the segment was renamed
+// meanwhile, so that the sync must be repeated.
 func (q *queue) synced(j *syncJob, err error) (again bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

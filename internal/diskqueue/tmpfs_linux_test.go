@@ -34,7 +34,7 @@ func TestFullDisk(t *testing.T) {
 	if n < 100 {
 		t.Fatalf("full after %d records", n)
 	}
-	// Delivering half of the records needs no space, and frees some.
+	// Delivering half of the records needs no space and frees some.
 	settle(t, s, n/10)
 	end := fill(n)
 	if end < n+50 {

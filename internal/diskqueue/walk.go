@@ -8,24 +8,24 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A walk goes through the frames of one segment: header reads the header of the next frame, streams
-// and body read parts of it, and skip steps over it. Open, Next, Held and the functions for inspection
-// all use it, so that they agree about the end of a segment and about damage.
+// A walk iterates over the frames of one segment: header reads the header of the next frame,
+// streams and body read parts of it, and skip advances past it. Open, Next, Held and the functions
+// for inspection all use it, so they agree about damage and the end of a segment.
 //
 // Nothing in a file is trusted: sizes are checked against the size of the file before memory is
-// allocated, and numbers against those expected at this place.
+// allocated, and numbers against the expected numbers.
 type walk struct {
 	f    io.ReaderAt
 	seed uint32
 	head int   // size in bytes of a frame's header
 	size int64 // number of bytes that may be read; raised while the segment grows
 
-	off int64 // offset of the next frame
-	at  mark  // mark of the next frame, which must have these numbers
+	off int64 // offset of the next frame in the file
+	at  mark  // mark of the next frame, which its header must match
 
 	limit mark // the frames of the segment end before this mark
 
-	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at offset aheadAt
+	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at the offset aheadAt
 	aheadAt int64                  // 0: no frame
 }
 
@@ -80,8 +80,8 @@ func (w *walk) header(h *frameHeader) error {
 	return nil
 }
 
-// zerosToEnd reports whether head, the bytes of the next header, and the rest of the file are zeros:
-// blocks that the file system allocated but had not written when the power failed.
+// zerosToEnd reports whether head, the bytes of the next header, and the rest of the file are
+// zeros. After a loss of power, such blocks are allocated but not written.
 func (w *walk) zerosToEnd(head []byte) (bool, error) {
 	if !allZero(head) || w.size >= maxSegmentFile { // no Append leaves so many zeros
 		return false, nil
@@ -96,7 +96,7 @@ func (w *walk) zerosToEnd(head []byte) (bool, error) {
 	return true, nil
 }
 
-// skip steps over the next frame, which has the header h, without reading the rest of it.
+// skip advances past the next frame, which has the header h, without reading the rest of it.
 func (w *walk) skip(h *frameHeader) {
 	w.off += h.bytes()
 	w.at = h.end()
@@ -137,10 +137,10 @@ func (w *walk) body(h *frameHeader, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// toEnd goes to the end of the readable frames and returns the mark there. If check is not nil, it
-// is called for each frame with the header h. torn reports that the file ends within a frame. end
-// is the mark before the first damaged frame. If check finds damage, the headers of the following
-// frames are read to count the lost records.
+// toEnd advances to the end of the readable frames and returns the mark there. If check is not nil,
+// it is called for each frame with the header h. torn reports that the file ends within a frame.
+// end is the mark before the first damaged frame. If check finds damage, the headers of the
+// following frames are read to count the lost records.
 func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, damage *spool.CorruptError) {
 	var h frameHeader
 	for {

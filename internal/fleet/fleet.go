@@ -38,10 +38,11 @@ type Config struct {
 	// Fail is the time that an attempt takes to fail during the outage. Default 0: connections are
 	// refused at once.
 	Fail time.Duration
-	// Within is the time for which a session retries after its first failure, up to once a second,
-	// before it ends; see kafka.Config.Timeout. Default 0: the session ends at its first failure.
+	// Within is how long a session retries after its first failure before it ends; it retries at
+	// most once a second. See kafka.Config.Timeout. Default 0: the session ends at its first
+	// failure.
 	Within time.Duration
-	// Window is the number of batches that a session has in flight. If the session ends, each of
+	// Window is the number of batches that a session has in flight. When the session ends, each of
 	// them counts as a failure. Default 1.
 	Window int
 
@@ -60,12 +61,11 @@ type Config struct {
 	// sends one request at a time. Default 256 KiB, the batch size of package deliver.
 	RequestBytes float64
 	// Accept is the number of new sessions that the backend accepts per second. Further hosts wait
-	// in a queue. The attempt of a host that waits longer than DialTimeout fails. Default 0: no
-	// limit.
+	// in a queue. An attempt that waits longer than DialTimeout fails. Default 0: no limit.
 	Accept      float64
 	DialTimeout time.Duration // default 10 s
 
-	// Together disables jitter: every delay has its maximum. Default false.
+	// Together disables jitter: every delay is its maximum. Default false.
 	Together bool
 	Seed     uint64
 }
@@ -83,8 +83,7 @@ const (
 	defaultFlush       = 100 * time.Millisecond
 	defaultRequest     = 256 << 10
 	joined             = 256 // maximum number of spooled batches in one request, see spool.NextUpTo
-	// tryMin and tryMax are the limits of the delays between the attempts of a session, see
-	// Config.Within.
+	// tryMin and tryMax limit the delays between the attempts of a session; see Config.Within.
 	tryMin = 10 * time.Millisecond
 	tryMax = time.Second
 )
@@ -92,7 +91,8 @@ const (
 // ErrTooSlow is wrapped by the error of [Config.Run] if the backend cannot catch up.
 var ErrTooSlow = errors.New("the backend is too slow")
 
-// A Spread holds percentiles over all hosts of a time, counted from the end of the outage.
+// A Spread holds percentiles, over all hosts, of the time between the end of the outage and an
+// event.
 type Spread struct{ P50, P99, Max time.Duration }
 
 // A Result summarizes a simulation at the time when all hosts have caught up. Numbers of records
@@ -103,15 +103,15 @@ type Result struct {
 	Ended                        time.Duration
 
 	Busiest int // number of hosts of the busiest partition
-	Tripped int // number of hosts whose circuit opened
+	Tripped int // number of hosts whose circuit breaker opened
 
 	Backlog    float64 // largest number of waiting records of one host
 	SpoolBytes int64   // largest size of one spool
 	SpoolTotal int64   // sum of the largest sizes of all spools
 	SpoolNeed  int64   // smallest Config.SpoolBytes at which no host drops records
 
-	// Attempts is the number of attempts to connect of all hosts, for each second. The outage ends
-	// at the beginning of the second with index Outage.
+	// Attempts is the number of attempts to connect of all hosts in each second. The outage ends at
+	// the beginning of the second with index Outage.
 	Attempts  []int
 	Outage    int
 	Peak      int // largest number of attempts in one second after the outage
@@ -221,7 +221,7 @@ func (c *Config) assign(partitions int) (of []int) {
 	return of
 }
 
-// busiest returns the largest number of hosts that send to one of the partitions.
+// busiest returns the number of hosts that send to the busiest partition.
 func (c *Config) busiest(partitions int) (most int) {
 	if c.Keyed {
 		return (c.Hosts + partitions - 1) / partitions
@@ -235,8 +235,8 @@ func (c *Config) busiest(partitions int) (most int) {
 }
 
 // Plan returns the smallest number of partitions with which all hosts catch up within catchUp after
-// the end of the outage. It assumes that the last host reconnects at [Config.Back], and ignores
-// c.Partitions.
+// the end of the outage. It assumes that the last host reconnects at [Config.Back]. The field
+// Partitions is ignored.
 func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	with := *c
 	with.Partitions = 1
@@ -276,8 +276,8 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 var errTooMany = fmt.Errorf("%w: it takes more than %d partitions", ErrTooSlow, MaxPartitions)
 
 // Back returns an upper bound of the time between the end of the outage and the last reconnect. The
-// open time of a circuit begins at half a second and doubles, up to a minute. Therefore the last
-// open time is at most about twice the outage. Config.Accept may delay the reconnects further.
+// circuit's wait begins at half a second and doubles, up to a minute. Therefore the last wait is at
+// most about twice the outage. Config.Accept may delay the reconnects further.
 func (c *Config) Back() time.Duration {
 	wait := min(breaker.OpenMax, 2*c.Outage+2*time.Second)
 	if c.Accept > 0 {

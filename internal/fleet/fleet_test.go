@@ -124,7 +124,8 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 	}
 }
 
-// The hosts of the busiest partition catch up no earlier than calculated, and not much later.
+// The hosts of the busiest partition catch up when a simple calculation predicts it, or slightly
+// later.
 func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(40, 1000) {
@@ -146,16 +147,15 @@ func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	}
 }
 
-// With more capacity the result is not worse, and with more load it is not better.
+// More capacity does not make the result worse, and more load does not make it better.
 func TestMoreCapacityNeverHurts(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(30, 1000) {
 		c := randomFleet(t, rng, func(c *Config) {
-			c.Keyed, c.Accept = true, 0 // the partition of a host does not depend on the number of partitions, and hosts do not queue
+			c.Keyed, c.Accept = true, 0 // the partition of a host does not depend on the number of partitions, and no host queues
 		})
 		a := run(t, c)
-		// A step may leave capacity unused. The backend makes up for it with the capacity that
-		// exceeds the load.
+		// A step may leave capacity unused. Capacity that exceeds the load makes up for that later.
 		load := float64(c.Hosts) * c.Rate / float64(c.Partitions) / c.capacity()
 		slack := func(b *Result) time.Duration {
 			return 50*time.Millisecond + time.Duration((4+1/(1-load))*float64(a.Ended+b.Ended)/steps)
@@ -179,8 +179,8 @@ func TestMoreCapacityNeverHurts(t *testing.T) {
 	}
 }
 
-// A partition receives nothing before hosts send, however long a step is. In this test all hosts
-// return 0.9 s after the outage with full memory, and the capacity hardly exceeds the load.
+// A partition receives nothing before hosts send, even if a step is long. All hosts return 0.9 s
+// after the outage with full memory, and the capacity hardly exceeds the load.
 func TestNothingFlowsBeforeHostsSend(t *testing.T) {
 	c := Config{
 		Hosts: 251, Rate: 2084, RecordBytes: 108, Slabs: slabs(t, 2084, 108, 215*time.Microsecond), Outage: 27675 * time.Millisecond,
@@ -220,8 +220,7 @@ func TestPlanSuffices(t *testing.T) {
 	}
 }
 
-// Hosts whose circuits open at the same time reconnect at the same time, unless their delays are
-// random.
+// Hosts whose circuits open at the same time reconnect together, unless their delays are random.
 func TestHerdIsSpreadByJitter(t *testing.T) {
 	race.Skip(t)
 	c := tenThousand(t)
@@ -262,7 +261,7 @@ func TestSeedDeterminesResult(t *testing.T) {
 }
 
 // The shares of all hosts add up to the capacity, or to all records that the hosts can send. A host
-// that can send fewer records than the share sends all of them.
+// that can send less than its share sends all its records.
 func TestLevelSharesCapacityFairly(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range 2000 {

@@ -22,8 +22,8 @@ type host struct {
 	began     time.Duration // time of the first failure of the session, see Config.Within; -1 after the session has ended
 	tries     int           // number of failed attempts of the session
 	tripped   bool
-	ready     time.Duration // time at which the circuit is closed and the host sends whole batches
-	sentEarly float64       // number of records sent before ready, through the half-open circuit
+	ready     time.Duration // time from which the circuit is closed and the host sends whole batches
+	sentEarly float64       // number of records sent before ready, while the circuit was half-open
 
 	at                                    time.Duration // time up to which logged records are counted
 	accepted, delivered, dropped, waiting float64
@@ -41,7 +41,7 @@ type fleet struct {
 	bins       []int
 	outageBins int // number of bins for the time before the end of the outage
 	timedOut   int
-	cut        []time.Duration // scratch memory for cuts
+	cut        []time.Duration // scratch memory for the method cuts
 }
 
 // epoch is the beginning of the outage, as a time.Time for functions that need one.
@@ -189,7 +189,7 @@ func (f *fleet) attempt(t time.Duration, i int) (again time.Duration, failed boo
 	return f.recordFailures(h, done, f.Window), true
 }
 
-// count adds an attempt at time t to the number of attempts in that second.
+// count counts an attempt at time t in the bin of its second.
 func (f *fleet) count(t time.Duration) {
 	n := int(math.Floor((t - f.Outage).Seconds())) + f.outageBins
 	if n >= len(f.bins) {
@@ -215,7 +215,7 @@ func (f *fleet) connect(h *host, now time.Duration) {
 	h.ready = now
 }
 
-// idleUntil counts the records that h logs until now. h sends nothing in this time.
+// idleUntil counts the records that h logs until now, while h sends nothing.
 func (f *fleet) idleUntil(h *host, now time.Duration) {
 	f.arrive(h, now)
 	f.drop(h)
@@ -229,7 +229,7 @@ func (f *fleet) arrive(h *host, now time.Duration) {
 	h.waiting += n
 }
 
-// drop drops the records that do not fit into the memory and the spool of h.
+// drop drops the waiting records that do not fit into the memory and the spool of h.
 func (f *fleet) drop(h *host) {
 	if over := h.waiting - f.hostLimit(); over > 0 {
 		h.dropped += over
@@ -313,7 +313,8 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 }
 
 // cuts divides a step into parts and returns their end times. A part ends when a host becomes
-// ready. If there are more than cutsOfStep such hosts, parts are merged. The last part ends at end.
+// ready. If more than cutsOfStep hosts become ready, some parts are merged. The last part ends at
+// end.
 func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	f.cut = f.cut[:0]
 	for _, i := range hosts {
@@ -333,8 +334,8 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 }
 
 // share divides a sending capacity, in records, among the hosts that are catching up. It returns
-// the hosts that have more than negligible waiting records at the time end. No host receives more
-// capacity than it can use; the others receive the remainder.
+// the hosts that still have more than negligible waiting records at the time end. No host receives
+// more capacity than it can use; the remaining hosts share the rest.
 func (f *fleet) share(hosts []int, capacity float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
@@ -359,9 +360,9 @@ func (f *fleet) share(hosts []int, capacity float64, begin, end time.Duration, n
 	return left
 }
 
-// level returns the share of each host: the largest number of records per host for which the
-// capacity is sufficient, or infinity if the capacity is sufficient for all wants. A host that
-// wants less than the share receives the capacity it wants.
+// level returns the fair share of each host: the largest number of records per host for which the
+// capacity is sufficient, or infinity if it is sufficient for all wants. A host that wants less
+// than its share receives what it wants.
 func level(wants []float64, capacity float64) float64 {
 	fair := capacity / float64(len(wants))
 	for {

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// tokenCheckInterval is the shortest time between two checks of a bearer token file. A 401 response
-// causes a check at once.
+// tokenCheckInterval is the minimum time between two checks of a bearer token file. A 401 response
+// causes an immediate check.
 const tokenCheckInterval = 10 * time.Second
 
 // maxQuotedBytes is the maximum length in bytes of the part of a response that is quoted in an
@@ -46,7 +46,7 @@ type Poster struct {
 	o              Options
 	http           *http.Client
 	ownsHTTP       bool         // NewPoster has made the client in http; if false, the user supplied it
-	header         http.Header  // of each request, with the current token
+	header         http.Header  // headers of each request, with the current token
 	token          string       // current bearer token
 	tokenCheckedAt time.Time    // time of the last check of the token file
 	secrets        []string     // values that must not appear in errors
@@ -128,11 +128,12 @@ type Answer struct {
 	Header       http.Header
 	Text         []byte        // the first Options.MaxAnswer bytes of the response
 	Whole        bool          // Text is the whole response
-	After        time.Duration // minimum delay before the next request, from the header Retry-After; 0 if there is none
+	After        time.Duration // minimum delay before the next request, from the header Retry-After, or 0
 	TokenChanged bool          // the status is 401 and the token file has a new token
 }
 
-// HTML reports whether the answer is an HTML page, such as a proxy's error or a login page.
+// HTML reports whether the answer is an HTML page, such as the error page of a proxy or a login
+// page.
 func (a *Answer) HTML() bool {
 	text := bytes.TrimSpace(a.Text)
 	return len(text) > 0 && text[0] == '<' || strings.Contains(a.Header.Get("Content-Type"), "html")
@@ -144,22 +145,22 @@ func (p *Poster) Refusal(status int, message string) *httpclient.Error {
 	return &httpclient.Error{Package: p.o.Who, Status: status, Message: p.SafeText([]byte(message))}
 }
 
-// NoAnswer returns the error for an invalid response. MaybeStored is set, because the server may
-// have stored the records of the request. message must not contain text of the server.
+// NoAnswer returns the error for an invalid response. It sets MaybeStored, because the server may
+// have stored the records of the request. message must not contain text from the server.
 func (p *Poster) NoAnswer(message string) *httpclient.Error {
 	return &httpclient.Error{Package: p.o.Who, Message: printablePrefix(secrets.HideOwn(message, redactedMark, p.secrets...)), MaybeStored: true}
 }
 
 // maxSearchedBytes is the number of bytes of a response that are searched for secrets. It is larger
-// than maxQuotedBytes. Therefore a secret that begins in the quoted part and continues after it is
-// also found.
+// than maxQuotedBytes, so that a secret that begins in the quoted part and continues after it is
+// found.
 const maxSearchedBytes = 64 << 10
 
 // redactedMark replaces each secret in the text of an error.
 const redactedMark = "[secret]"
 
-// SafeText returns the beginning of text, which the server has sent. The result is printable and
-// contains no secrets.
+// SafeText returns the beginning of text from the server. The result is printable and contains no
+// secrets.
 func (p *Poster) SafeText(text []byte) string {
 	text = bytes.TrimSpace(text[:min(len(text), maxSearchedBytes)])
 	return printablePrefix(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), redactedMark, p.secrets...))
@@ -198,9 +199,9 @@ func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	return o, true
 }
 
-// A body is the body of one request. A transport may read a body even after it has returned a
-// response. At that time the memory is used for another request, so such a read returns
-// errRequestEnded. A body is safe for concurrent use.
+// A body is the body of one request. A transport may read it even after it has returned a response,
+// when its memory belongs to another request. Such a read returns errRequestEnded. A body is safe
+// for concurrent use.
 type body struct {
 	mu    sync.Mutex
 	data  []byte
@@ -317,7 +318,7 @@ func (p *Poster) pack(data []byte) []byte {
 	return p.zipped.Bytes()
 }
 
-// noResponse returns the error for a request without a complete response.
+// noResponse returns the error for a request that got no complete response.
 func (p *Poster) noResponse(err error) *httpclient.Error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -376,8 +377,8 @@ func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	}
 }
 
-// SetUser sets the credentials of h to those in the URL of the server, unless h has credentials.
-// user may be nil.
+// SetUser sets the credentials of h to those in the URL of the server, unless h already has
+// credentials. user may be nil.
 func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	if user != nil && h.Username == "" && h.Password == "" {
 		h.Username = user.Username()
@@ -385,8 +386,9 @@ func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	}
 }
 
-// ParseURL parses the URL of a server. It removes the user information from u and returns it as
-// user. why describes an error, without any part of raw that may be a password.
+// ParseURL parses the URL of a server. It returns the URL without user information, and the user
+// information. If raw is invalid, why describes the error without any part of raw that may be a
+// password.
 func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	if raw == "" {
 		return nil, nil, "it is empty"

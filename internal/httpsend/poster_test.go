@@ -64,7 +64,7 @@ func poster(t *testing.T, o Options) *Poster {
 	return p
 }
 
-// A request has the documented headers of each authentication method.
+// Each authentication method sends its documented headers.
 func TestPostSendsAuthentication(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o           Options
@@ -105,7 +105,7 @@ func TestPostSendsAuthentication(t *testing.T) {
 	}
 }
 
-// A token file is read again after ten seconds, and after a 401 response. If the file is missing,
+// A token file is read again after ten seconds and after a 401 response. If the file is missing,
 // the old token remains in use.
 func TestTokenFileIsReread(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestTokenFileIsReread(t *testing.T) {
 	}
 }
 
-// Errors contain no credentials, even if they contain text of a server or the URL.
+// Errors contain no credentials, even if they contain the URL or text of a server.
 func TestErrorsContainNoSecrets(t *testing.T) {
 	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
 	p := poster(t, Options{URL: u, HTTP: httpclient.Options{Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"}, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -177,7 +177,7 @@ func TestErrorsContainNoSecrets(t *testing.T) {
 	}
 }
 
-// Secrets that a server repeats are hidden, also if they are short, have several words, or are cut
+// Secrets that a server repeats are hidden, even if they are short, have several words, or are cut
 // off at the end of the text. Messages about the network are not changed.
 func TestRepeatedSecretsAreHidden(t *testing.T) {
 	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
@@ -286,7 +286,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Post returns the first MaxAnswer bytes of a longer response.
+// Post returns only the first MaxAnswer bytes of a longer response.
 func TestLongResponseIsIncomplete(t *testing.T) {
 	for n, complete := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
 		p := poster(t, Options{HTTP: httpclient.Options{Client: answers(200, nil, strings.Repeat("x", n))}})
@@ -312,7 +312,7 @@ func TestEndlessResponseIsError(t *testing.T) {
 	}
 }
 
-// An endless is a response body with 1 KiB per second that never ends.
+// An endless is a response body that yields 1 KiB per second and never ends.
 type endless struct{ ctx context.Context }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -347,7 +347,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// If a transport reads the body after the response, it gets no data, because the memory is reused.
+// A transport that reads the body after it has returned the response gets no data, because the
+// memory is reused.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		var late []io.ReadCloser
@@ -368,7 +369,7 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 			if _, err := p.Post(t.Context(), data); err != nil {
 				t.Fatal(err)
 			}
-			clear(data) // the race detector reports a read after this
+			clear(data) // the race detector reports any later read
 		}
 		for _, b := range late {
 			if n, err := b.Read(make([]byte, 10)); n > 0 || err == nil {
@@ -378,8 +379,8 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	}
 }
 
-// Redirects are not followed, certificates are verified, and the Unix socket is used. Errors of TLS
-// files name the field.
+// Redirects are not followed, certificates are verified, and the Unix socket is used. Errors about
+// TLS files name the field.
 func TestTransportOptions(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
@@ -436,7 +437,8 @@ func TestRetryAfterFormats(t *testing.T) {
 	}
 }
 
-// ParseURL returns user information separately. Neither the error nor Shown contains a password.
+// ParseURL returns user information separately. Neither its error nor the result of Shown contains
+// a password.
 func TestParseURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"": "it is empty", "ftp://h": `its scheme is "ftp"`, "http://": "it has no host", "http://h#s3cr3t": "it has a #fragment", "http://h:0": "its port is 0", "http://h:70000": "its port is 70000",

@@ -14,25 +14,25 @@ const (
 
 // A Prober decides whether a server rejects records because of their contents. It sends a probe
 // with a reference record, which the server has accepted before. If the server accepts the probe,
-// the rejected records are at fault. If the server rejects the probe, the server is at fault. The
-// zero Prober is for servers that cannot be probed before they have accepted a record. A Prober is
-// used by one goroutine at a time.
+// the rejected records are at fault. If the server rejects it, the server is at fault. The zero
+// Prober sends no probe until the server has accepted a record. A Prober is used by one goroutine
+// at a time.
 type Prober struct {
-	// First is a probe without records. It is sent as long as there is no reference record. If
-	// First is nil, the server is not probed until there is one.
+	// First is a probe without records. It is sent while there is no reference record. If First is
+	// nil, no probe is sent until there is one.
 	First []byte
 	// Message returns the text of a response, for errors. Accepts reports whether the server has
 	// accepted the probe, or has rejected it only because it contains no record.
 	Message func(*Answer) string
 	Accepts func(*Answer) bool
 
-	body []byte    // request with the reference record; nil if there is none
+	body []byte    // request with the reference record, or nil
 	made time.Time // time at which body was set
 	at   time.Time // time at which a request was last accepted
 }
 
-// Keep records that a request was accepted at the time now. If the reference record is old, Keep
-// replaces it: appendOne appends a request with one record of the accepted request.
+// Keep records that the server accepted a request at the time now. If the reference record is old,
+// Keep replaces it. appendOne appends a request with one record of the accepted request.
 func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
 		if body := appendOne(nil); len(body) <= maxReferenceBytes {
@@ -43,9 +43,8 @@ func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 }
 
 // Check returns the outcome for a request that the server has rejected. All records of the request
-// are open in o. If the server is known to accept records, Check adds the advice to search for the
-// records at fault. This is known if the server has accepted a request within acceptedPeriod, or
-// accepts the probe.
+// are open in o. If the server has accepted a request within acceptedPeriod, or accepts the probe,
+// Check adds the advice to search for the records at fault.
 func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	if !c.at.IsZero() && time.Since(c.at) <= acceptedPeriod {
 		o.Advice = batch.Search

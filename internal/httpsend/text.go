@@ -32,8 +32,8 @@ func Printable(s string) string {
 	return sb.String()
 }
 
-// RetryAfter returns the delay in a Retry-After header: a number of seconds, limited to
-// [MaxRetryAfter], or a date.
+// RetryAfter returns the delay in a Retry-After header. The header contains a date or a number of
+// seconds, which is limited to [MaxRetryAfter].
 func RetryAfter(h string, now time.Time) time.Duration {
 	if h == "" {
 		return 0
@@ -47,9 +47,9 @@ func RetryAfter(h string, now time.Time) time.Duration {
 	return 0
 }
 
-// minSecretBytes is the length in bytes from which each value of a header or query counts as a
-// secret. A shorter value counts only if its name indicates a secret: hiding short values would
-// damage ordinary text.
+// minSecretBytes is the minimum length in bytes of a value in a header or query that counts as a
+// secret regardless of its name. Shorter values count only if the name indicates a secret, because
+// hiding them would garble ordinary text.
 const minSecretBytes = 4
 
 // Secrets returns the values of headers and of the query of u that may be secret.

@@ -56,8 +56,8 @@ func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) 
 	return &http.Client{Transport: t, CheckRedirect: NoRedirect}, nil
 }
 
-// NoRedirect makes an http.Client return a redirect as the response. If the client followed it, a
-// POST would become a GET, and credentials might be sent to another host.
+// NoRedirect makes an http.Client return a redirect as the response. Following a redirect would
+// turn a POST into a GET, and might send credentials to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // A SendState indicates whether the server may have stored a request for which there is no

@@ -15,11 +15,10 @@ type Name struct {
 	Tagged bool // the name comes from a tag
 }
 
-// Visible returns the indexes of the fields that are written, in ascending order. If several fields
-// have the same name, the field with the smallest depth is written. At equal depth, a field whose
-// name comes from a tag is written. If these rules leave several fields, none of the fields is
-// written. If the function name returns false for a field, the field has no name and is always
-// written.
+// Visible returns the indexes of the fields that are written, in ascending order. Of several fields
+// with the same name, the one with the smallest depth is written. At equal depth, it is the one
+// whose name comes from a tag. If several fields are left, none of them is written. A field for
+// which name returns false has no name and is always written.
 func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	names := make([]Name, len(fields))
 	same := map[string][]int{}
@@ -38,8 +37,8 @@ func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	return visible
 }
 
-// dominant reports whether field i is written. The indexes of all fields with the same name are in
-// same.
+// dominant reports whether field i is written. same contains the indexes of all fields with its
+// name.
 func dominant(names []Name, same []int, i int) bool {
 	n := names[i]
 	for _, k := range same {
@@ -50,9 +49,9 @@ func dominant(names []Name, same []int, i int) bool {
 	return true
 }
 
-// ValidName reports whether encoding/json of Go 1.26 accepts a name in a tag. If it does not, the
-// field is written with its Go name. Later releases accept more names, but the encoders of forebay
-// write the same with every release.
+// ValidName reports whether encoding/json of Go 1.26 accepts a name in a tag. A field with an
+// invalid name is written with its Go name. Later releases of Go accept more names, but the
+// encoders of forebay do not depend on the release.
 func ValidName(name string) bool {
 	for _, r := range name {
 		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {

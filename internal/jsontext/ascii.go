@@ -14,8 +14,8 @@ func copyASCIIWords(dst, src *byte, n int) int {
 	return k
 }
 
-// spanASCII returns the length of the longest prefix of s that can be copied unchecked. s
-// must have eight bytes or more.
+// spanASCII returns the length of the longest prefix of s that can be copied unchecked. s has at
+// least eight bytes.
 func spanASCII(s string) int {
 	i := 0
 	if len(s) >= 256 {
@@ -44,10 +44,10 @@ func spanASCII(s string) int {
 	return len(s)
 }
 
-// spanLong is like spanASCII for the blocks of 64 bytes at the start of s that contain only ASCII
-// and no control characters. It returns the end of these blocks, and the first byte in them that
-// must be escaped, or blocks if there is none. Package strings searches for that byte with vector
-// instructions, so the loop only looks for the other bytes.
+// spanLong is like spanASCII, for blocks of 64 bytes. It returns the length of the leading blocks
+// that contain only ASCII and no control characters. end is the index of the first byte in them
+// that must be escaped, or equals blocks. Package strings searches for that byte with vector
+// instructions, so the loop need not.
 func spanLong(s string) (blocks, end int) {
 	i := 0
 	for ; len(s)-i >= 64; i += 64 {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// copyASCII and its portable variant stop at the first byte that must not be copied unchecked, at every
-// position and length, and do not write beyond dst.
+// copyASCII and its portable variant stop at the first byte that must not be copied unchecked, at
+// every position and length. They do not write beyond dst.
 func TestCopyASCII(t *testing.T) {
 	for name, impl := range map[string]func(dst, src *byte, n int) int{"copyASCII": copyASCII, "copyASCIIWords": copyASCIIWords} {
 		dst, src := make([]byte, 400), make([]byte, 400)

@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// JSON strings are checked and copied eight bytes at a time. The eight bytes are loaded as a number
-// in little-endian order, so the first byte is the lowest. In a mask, bit 7 of a byte marks that
-// the byte needs attention. Only the lowest mark is reliable: a subtraction may borrow from the
-// bytes above it.
+// JSON strings are checked and copied eight bytes at a time. The eight bytes are loaded as a
+// little-endian number, so the first byte is the lowest. In a mask, bit 7 of a byte means that the
+// byte must be escaped or examined. Only the lowest such bit is reliable, because a subtraction may
+// borrow from higher bytes.
 
 const (
 	ones  = 0x0101010101010101
@@ -22,8 +22,8 @@ const (
 // '"', '\\' and non-ASCII bytes.
 func unsafeASCII(w uint64) uint64 { return unsafeBits(w) & highs }
 
-// Special marks the bytes of w that end a run of text in a JSON string: control characters, '"' and
-// '\\'. Only the lowest mark is exact.
+// Special marks the bytes of w that end a run of plain text in a JSON string: control characters,
+// '"' and '\\'. Only the lowest mark is exact.
 func Special(w uint64) uint64 {
 	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
 }
@@ -47,7 +47,7 @@ func load32(s string) uint64 {
 }
 
 // loadShort loads fewer than eight bytes. It fills the remaining bytes with spaces, which need no
-// attention.
+// escape.
 func loadShort(s string) uint64 {
 	n := len(s)
 	pad := uint64(0x20*ones) << (8 * n & 63)
@@ -60,16 +60,16 @@ func loadShort(s string) uint64 {
 	return pad
 }
 
-// slack is the capacity needed in addition to the length of a string while it is copied eight bytes
-// at a time.
+// slack is the capacity needed after the end of a string that is copied eight bytes at a time.
 const slack = 16
 
 // short is the maximum length of strings copied without a loop. It covers nearly all keys
 // and most values.
 const short = 32
 
-// copyShort copies s, which has up to short bytes, to b. It returns the union of unsafeASCII over
-// all groups of eight bytes. The groups may overlap; bytes of b after the end of s are overwritten.
+// copyShort copies s, which has up to short bytes, to b. It returns the bitwise OR of unsafeASCII
+// over all groups of eight bytes. The groups may overlap; bytes of b after the end of s are
+// overwritten.
 func copyShort(b *[short]byte, s string) uint64 {
 	n := len(s)
 	if n > 16 {
@@ -208,8 +208,8 @@ func escapeRune(s string, i int) (esc string, size int) {
 }
 
 // The states of spanUTF8. A state is the offset of its successor in an element of utf8Steps, so
-// that a step is a shift. The successor of fault is fault. afterE280 has only four bits, which is
-// sufficient for its successors fault, atChar and tail1.
+// that a step is a shift. The state fault is its own successor. afterE280 has only four bits, which
+// is sufficient for its successors fault, atChar and tail1.
 const (
 	fault  = 6 * iota // invalid UTF-8, or must be escaped
 	atChar            // between characters
@@ -277,9 +277,9 @@ var utf8Steps = func() (t [256]uint64) {
 	return t
 }()
 
-// spanUTF8 returns the end of the part of s, beginning at i, that can be copied unchanged: valid
-// UTF-8 without characters that must be escaped. It has no branch that depends on a byte, so its
-// time depends only on the length of the text.
+// spanUTF8 returns the end of the longest part of s[i:] that can be copied unchanged: valid UTF-8
+// without characters that must be escaped. No branch depends on a byte, so its time depends only on
+// the length of the text.
 func spanUTF8(s string, i int) int {
 	state := uint64(atChar)
 	if len(s)-i >= 128 {
@@ -326,8 +326,8 @@ func spanUTF8(s string, i int) int {
 }
 
 // spanHalves is the first part of spanUTF8. It checks both halves of s[i:] in the same loop, so
-// that the CPU processes the two halves in parallel. It returns the end of the accepted part of the
-// text, which begins at i, and the state there.
+// that the CPU processes them in parallel. It returns the end of the accepted text, which begins at
+// i, and the state there.
 func spanHalves(s string, i int) (end int, state uint64) {
 	k := i + (len(s)-i)/2
 	for k > i && s[k]&0xc0 == 0x80 {

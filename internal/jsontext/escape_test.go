@@ -31,7 +31,7 @@ func checkEscape(t *testing.T, s string) {
 	if got := string(jsontext.AppendEscaped(nil, s)); got != want {
 		t.Fatalf("appendEscaped(%q)\n got %s\nwant %s", s, got, want)
 	}
-	// The result depends neither on the capacity nor on the content of dst.
+	// The result does not depend on the capacity and content of dst.
 	dst := append(make([]byte, 0, len(s)+7), "head"...)
 	if got := string(jsontext.AppendEscaped(dst, s)); got != "head"+want {
 		t.Fatalf("appendEscaped(head, %q)\n got %s\nwant %s", s, got, want)
@@ -64,21 +64,21 @@ func TestEscapeEqualsEncodingJSON(t *testing.T) {
 	}
 }
 
-// Long texts are scanned in blocks. The test puts every byte at every position of a block.
+// Long texts are scanned in blocks. Every byte is tested at every position of a block.
 func TestEscapeEveryByteInBlocks(t *testing.T) {
 	for n := range 300 {
 		for _, c := range []byte("\x00\x1f\"\\\x7f\x80\xc3\xff") {
 			s := []byte(strings.Repeat("s", 300))
 			s[n] = c
 			checkEscape(t, string(s))
-			s[299-n/2] = '\\' // a second byte to escape, before or after c
+			s[299-n/2] = '\\' // a second byte to escape, before or after the byte c
 			checkEscape(t, string(s))
 		}
 	}
 }
 
-// Both halves of a long text are checked in the same loop. The test puts each piece at every
-// position, also at the start of the second half.
+// Both halves of a long text are checked in the same loop. Each piece is tested at every position,
+// including the start of the second half.
 func TestEscapeAcrossHalves(t *testing.T) {
 	text := strings.Repeat("Größe 日本 🌍 žluť, ", 12)
 	for n := range 160 {
@@ -111,8 +111,8 @@ func TestEscapeRandomTexts(t *testing.T) {
 	}
 }
 
-// The test covers every sequence of up to three bytes, with text before and after it, so that every
-// loop processes it. Four-byte sequences are covered by their prefixes and at random.
+// Every sequence of up to three bytes is escaped correctly in every loop, with text before and
+// after it. Four-byte sequences are tested by their prefixes and at random.
 func TestEscapeEveryShortSequence(t *testing.T) {
 	step := 1 + 300/effort(60)
 	for v := 0; v < 1<<24; v += step {

@@ -80,8 +80,7 @@ func AppendEscapedNested(dst []byte, s string) []byte {
 	return EscapeTail(AppendEscaped(dst, s), start)
 }
 
-// EscapeTail escapes dst[start:], which must be valid UTF-8, as the inside of a JSON
-// string.
+// EscapeTail escapes dst[start:], which must be valid UTF-8, for use inside a JSON string.
 func EscapeTail(dst []byte, start int) []byte {
 	tail := dst[start:]
 	n := bytes.Count(tail, quote) + bytes.Count(tail, backslash)
@@ -94,8 +93,8 @@ func EscapeTail(dst []byte, start int) []byte {
 	if n == 0 {
 		return dst
 	}
-	// The text is moved n bytes towards the end. Then its parts are copied to the front again, with
-	// a backslash before each quote and backslash.
+	// The text is moved back by n bytes. Then its parts are copied forward, with a backslash before
+	// each quote and backslash.
 	dst = slices.Grow(dst, n)[:len(dst)+n]
 	src := dst[start+n:]
 	copy(src, dst[start:])
@@ -119,7 +118,7 @@ func EscapeTail(dst []byte, start int) []byte {
 
 var quote, backslash = []byte{'"'}, []byte{'\\'}
 
-// next returns the index of the first c in b from index k on, or the length of b.
+// next returns the index of the first byte c in b at or after index k, or the length of b.
 func next(b []byte, k int, c byte) int {
 	if i := bytes.IndexByte(b[k:], c); i >= 0 {
 		return k + i
@@ -127,7 +126,7 @@ func next(b []byte, k int, c byte) int {
 	return len(b)
 }
 
-// spanned reports whether b contains no bytes that must be escaped except quotes and backslashes.
+// spanned reports whether the only bytes of b that must be escaped are quotes and backslashes.
 func spanned(b []byte) bool {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {

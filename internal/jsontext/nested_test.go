@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// EscapeTail escapes dst[start:] as AppendEscaped does, whatever the position of the escapes and
-// the capacity.
+// EscapeTail escapes dst[start:] like AppendEscaped, for all positions of the escapes and all
+// capacities.
 func TestEscapeTailEqualsEscape(t *testing.T) {
 	parts := []string{`"`, `\\`, "a", "abcdefghijklmnop", " ", "\u00e9", "\u2028", "\n", "\x00", "\u20ac", "\U0001f600"}
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -42,10 +42,10 @@ func AppendUnixNano(dst []byte, ns int64) []byte {
 	if ns < 1e18 {
 		return AppendUint(dst, uint64(max(ns, 0)))
 	}
-	// From 2001 the number has 19 digits.
+	// Since 2001 the number has 19 digits.
 	n := len(dst)
 	dst = Spare(dst, 24)[:n+19]
-	sec := uint64(ns) / 1e9 // has ten digits
+	sec := uint64(ns) / 1e9 // ten digits
 	rest := uint32(uint64(ns) - sec*1e9)
 	high := uint32(sec / 100)
 	b := dst[n : n+19]
@@ -72,8 +72,8 @@ func grow(dst []byte, n int) []byte {
 }
 
 // Digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first digit in the lowest byte.
-// Instead of dividing by ten eight times, it splits the number in halves three times. Each time it
-// splits all parts in parallel.
+// It splits the number in halves three times, all parts in parallel, instead of dividing by ten
+// eight times.
 func Digits8(v uint32) uint64 {
 	hi := uint64(v / 10000)
 	x := hi | (uint64(v)-hi*10000)<<32
@@ -156,9 +156,9 @@ func AppendFloat(dst []byte, f float64, size int) []byte {
 	abs := math.Abs(f)
 	if size == 64 && abs < 1e9 && abs >= 1e-3 {
 		// Most logged floats have at most six decimals. Both operands of n/1e6 are exact, so the
-		// result is the float nearest to that decimal. If it equals f, the decimal parses to f. The
-		// decimal has at most 15 digits. Different decimals of up to 15 digits are different
-		// floats, so it is also the shortest.
+		// result is the float nearest to that decimal. If the result equals f, the decimal parses
+		// to f. It is also the shortest such decimal, because different decimals of up to 15 digits
+		// are different floats.
 		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
 			if f < 0 {
 				dst = append(dst, '-')

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// LogfmtKey returns key, or a part of a key, as logfmt writes it.
+// LogfmtKey returns key, or a part of a key, in the form that logfmt uses.
 func LogfmtKey(key string) string {
 	for i := range len(key) {
 		if c := key[i]; c >= utf8.RuneSelf || classes[c] != classPlain {
@@ -41,9 +41,9 @@ var classes = func() (t [128]byteClass) {
 	return t
 }()
 
-// shown reports whether a non-ASCII character is written unchanged: all except control and
-// format characters, line separators and unassigned code points. The joiners are part of
-// the spelling of some scripts.
+// shown reports whether a non-ASCII character is written unchanged. Control and format characters,
+// line separators and unassigned code points are not. The joiners are, because some scripts need
+// them.
 func shown(r rune) bool {
 	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) || r == '\u200c' || r == '\u200d'
 }
@@ -75,7 +75,7 @@ func AppendText(dst []byte, s string) []byte {
 // It checks eight bytes at a time; see escape.go.
 func plainWords(s string) bool {
 	if len(s) < 8 {
-		return false // AppendText's loop over bytes is as fast for short texts
+		return false // for short texts, the loop in AppendText is as fast
 	}
 	for i := 0; ; i += 8 {
 		last := len(s)-i <= 8
@@ -114,8 +114,8 @@ func appendTextSlow(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// AppendShown appends s and escapes all characters that must not be shown unchanged: with \u and,
-// if quotes is set, with the escapes of JSON.
+// AppendShown appends s. It escapes the characters that must not be shown unchanged with \u and, if
+// quotes is set, with the escapes of JSON.
 func AppendShown(dst []byte, s string, quotes bool) []byte {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {

@@ -57,8 +57,8 @@ func appendAnyString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// Comma appends a comma, unless dst already ends in one, or the object or array has just begun. A
-// value never ends in ',', '{' or '['.
+// Comma appends a comma, unless dst ends in a comma or in the opening brace or bracket of an object
+// or array. A value never ends in ',', '{' or '['.
 func Comma(dst []byte) []byte {
 	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // setting 0x20 turns '[' into '{'
 		return dst
@@ -111,7 +111,8 @@ func appendAnyKey(dst []byte, key string) []byte {
 	return append(dst, '"', ':')
 }
 
-// AppendEscapedBytes is like [AppendEscaped], for bytes. They must not change during the call.
+// AppendEscapedBytes is like [AppendEscaped], for a byte slice, which must not change during the
+// call.
 func AppendEscapedBytes(dst, b []byte) []byte {
 	return AppendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // AppendEscaped does not retain the string
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // AppendUnescaped appends the value of s, the text between the quotes of a valid JSON string. As in
-// encoding/json, half a surrogate pair and each invalid byte become U+FFFD.
+// encoding/json, each unpaired surrogate and each invalid byte becomes U+FFFD.
 func AppendUnescaped(dst, s []byte) []byte {
 	for {
 		n := bytes.IndexByte(s, '\\')

@@ -12,10 +12,9 @@ import (
 // maxDepth limits the nesting of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
-// AppendJSON appends a JSON object to dst and makes the keys of each object in it unique. If the
-// outermost object has a member with the key oldKey and none with the key newKey, the key oldKey is
-// replaced by newKey, unless newKey is empty. If obj is not a JSON object, neither is the text that
-// AppendJSON appends.
+// AppendJSON appends the JSON object obj to dst and makes the keys of each object in it unique. If
+// the outermost object has the key oldKey but not the key newKey, oldKey is replaced by newKey,
+// unless newKey is empty. If obj is not a JSON object, the appended text is not one either.
 func (s *Set) AppendJSON(dst, obj []byte, oldKey, newKey string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0
@@ -76,7 +75,7 @@ func (s *Set) AppendJSON(dst, obj []byte, oldKey, newKey string) []byte {
 }
 
 // nameJSON adds a key to the current object and returns the suffix that makes it unique. raw is the
-// text between the quotes. ok is false if raw is not JSON.
+// text between the quotes of the key. ok is false if raw is invalid.
 func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
 	name := raw
 	if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {

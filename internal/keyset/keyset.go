@@ -15,11 +15,11 @@ import (
 
 const (
 	marks      = "________________"
-	indexAbove = 64 // number of keys of an object from which a map is used
+	indexAbove = 64 // number of keys of an object above which a map is used
 )
 
-// seed is random, so that nobody can choose keys with equal hashes. If two keys have the same hash,
-// the later one gets an unnecessary "_"; nothing else happens.
+// seed is random, so that an attacker cannot choose keys with equal hashes. A key with the hash of
+// an earlier key gets an unnecessary "_", which does no harm.
 var seed = rand.Uint64()
 
 // hash returns the hash of a key. Different keys almost always have different hashes.
@@ -30,7 +30,7 @@ func hash[T string | []byte](key T) uint64 {
 			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56))
 		key = key[8:]
 	}
-	var rest uint64 // the remaining bytes, and possibly some that are already included
+	var rest uint64 // the remaining bytes, possibly with some bytes that are already included
 	switch n := len(key); {
 	case n >= 4:
 		rest = uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
@@ -49,12 +49,12 @@ func mix(x uint64) uint64 {
 // Keys contains the keys of an object as hashes. The zero value has no keys. Use Clone to make an
 // independent copy.
 type Keys struct {
-	mask   uint64 // union of the results of bit for all keys
+	mask   uint64 // bitwise OR of bit(key) for all keys
 	hashes []uint64
 }
 
-// Distinct reports whether all attrs can be added to an object with the keys k without changing a
-// key. It may return false even if they can be added. A [Set] gives the exact answer.
+// Distinct reports whether all attrs can be added to an object with the keys k without renaming
+// any. It may return false although they can; a [Set] gives the exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {
@@ -96,7 +96,7 @@ func (k *Keys) Has(key string) bool {
 	return k.mask&bit(key) != 0 && slices.Contains(k.hashes, hash(key))
 }
 
-// bit returns one bit for a key. Most other keys have another bit.
+// bit returns a mask with one bit set, chosen by the key. Most other keys have a different bit.
 func bit[T string | []byte](key T) uint64 {
 	n := len(key)
 	if n == 0 {
@@ -123,8 +123,8 @@ type object struct {
 	list   bool                // the value is a list, which has no keys
 }
 
-// Open begins an object within the current one. before contains keys that the object already has,
-// and may be nil.
+// Open begins an object within the current one. before, if not nil, contains keys that the object
+// already has.
 func (s *Set) Open(before *Keys) {
 	s.objects = append(s.objects, object{from: len(s.hashes), before: before})
 }
@@ -154,7 +154,7 @@ func (s *Set) Has(key string) bool {
 	return s.taken(&s.objects[len(s.objects)-1], bit(key), hash(key))
 }
 
-// Add adds key to the current object, which does not have it.
+// Add adds key to the current object, which must not have it.
 func (s *Set) Add(key string) { s.add(&s.objects[len(s.objects)-1], bit(key), hash(key)) }
 
 // Depth returns the number of open objects.
@@ -205,8 +205,8 @@ func (s *Set) Drop() {
 	s.hashes = s.hashes[:last]
 }
 
-// suffix adds the key in s.text, which the object already has, with the suffix that makes it
-// unique. It returns the suffix.
+// suffix is called if the object already has the key in s.text. It adds the key with a suffix that
+// makes it unique, and returns the suffix.
 func (s *Set) suffix(o *object) string {
 	n := len(s.text)
 	for i := range marks {
@@ -216,7 +216,7 @@ func (s *Set) suffix(o *object) string {
 			return marks[:i+1]
 		}
 	}
-	for o.next = max(o.next, len(marks)+1); ; o.next++ { // numbers replace underscores from here on, because many underscores would make long objects much longer
+	for o.next = max(o.next, len(marks)+1); ; o.next++ { // from here on, numbers replace underscores, because many underscores would make an object much longer
 		suffix := "_" + strconv.Itoa(o.next)
 		s.text = append(s.text[:n], suffix...)
 		if h := hash(s.text); !s.taken(o, bit(s.text), h) {

@@ -36,7 +36,7 @@ func TestAppendJSONMakesKeysUnique(t *testing.T) {
 		``:                                        ``,
 	} {
 		var s Set
-		for range 2 { // the second time, the Set is reused
+		for range 2 { // in the second round, the Set is reused
 			if got := string(s.AppendJSON([]byte("x"), []byte(in), "msg", "message")); got != "x"+want {
 				t.Errorf("%s: %s, want %s", in, got[1:], want)
 			}
@@ -47,8 +47,8 @@ func TestAppendJSONMakesKeysUnique(t *testing.T) {
 	}
 }
 
-// The time and memory for an object are proportional to its length, even if it has many keys or one
-// key many times.
+// The time and memory for an object are proportional to its length, even if it has many keys or
+// repeats one key.
 func TestManyKeysNeedLinearTime(t *testing.T) {
 	const n = 10_000
 	for name, key := range map[string]func(i int) string{
@@ -134,8 +134,8 @@ func FuzzAppendJSON(f *testing.F) {
 
 func second(_, b string) string { return b }
 
-// examine returns a key that occurs twice in an object in js, if there is one. It also returns js
-// without its keys.
+// examine returns a key that occurs twice in an object in js, or "". It also returns js without its
+// keys.
 func examine(t *testing.T, js []byte) (twice, values string) {
 	d := json.NewDecoder(bytes.NewReader(js))
 	d.UseNumber()

@@ -7,8 +7,8 @@ import (
 )
 
 // Of returns the label name for name. Every character that the grammar does not allow becomes "_".
-// A name that begins with a digit gets a "_" in front. A name that begins with "__", which Loki
-// reserves, keeps only one "_". An empty name becomes "_".
+// A name that begins with a digit gets a "_" in front. Of several "_" at the start, which Loki
+// reserves, one is kept. An empty name becomes "_".
 func Of(name string) string {
 	for i := range len(name) {
 		if !allowed(name[i], i == 0) || i == 1 && name[:2] == "__" {
@@ -21,8 +21,8 @@ func Of(name string) string {
 	return name
 }
 
-// Tail replaces the name buf[start:] by its label name, like [Of]. It returns buf, which may have
-// grown.
+// Tail replaces the name buf[start:] with its label name, like [Of]. It returns buf, which may be
+// reallocated.
 func Tail(buf []byte, start int) []byte {
 	if len(buf) == start || buf[start] >= '0' && buf[start] <= '9' {
 		buf = slices.Insert(buf, start, '_')
@@ -46,7 +46,7 @@ func Tail(buf []byte, start int) []byte {
 	return buf[:start+len(name)]
 }
 
-// allowed reports whether c is allowed in a label name, or as its first byte.
+// allowed reports whether c is allowed in a label name. first reports whether c is its first byte.
 func allowed(c byte, first bool) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || !first && c >= '0' && c <= '9'
 }

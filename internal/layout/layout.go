@@ -42,7 +42,7 @@ const (
 	MaxSlabCount = 1 << 16  // slabs
 )
 
-// FlagMarker in Slot.Flags marks a gap marker: a record with which a Writer reports dropped
+// FlagMarker in Slot.Flags identifies a gap marker: a record with which a Writer reports dropped
 // records. A gap marker is not counted as a record.
 const FlagMarker = 1
 
@@ -107,8 +107,8 @@ func (r *Run) Slice(i, j int) Run {
 	return Run{block: r.block, slots: r.slots[i:j]}
 }
 
-// AppendSlots appends the slots of the run to dst, in the order of the records. The offsets are
-// changed as if the bytes began at off. It returns the extended slice.
+// AppendSlots appends the slots of the run to dst, in the order of the records. It changes the
+// offsets as if the bytes began at off.
 func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 	n, at := len(r.slots), len(dst)
 	if n == 0 {
@@ -116,7 +116,7 @@ func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 	}
 	dst = slices.Grow(dst, n)[:at+n]
 	out := dst[at:]
-	delta := off - r.Slot(0).Off // may overflow; adding it reverses the overflow
+	delta := off - r.Slot(0).Off // an overflow is reversed when delta is added
 	if !r.back {
 		copy(out, r.slots)
 		for i := range out {

@@ -52,7 +52,7 @@ func Adopt(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	if !InPlace(f, path) { // another process removed the file before it released the lock
+	if !InPlace(f, path) { // another process removed the file and then released the lock
 		f.Close()
 		return nil, os.ErrNotExist
 	}
@@ -74,7 +74,7 @@ func RemoveIncomplete(dir, suffix string) {
 		if err != nil {
 			continue
 		}
-		// A younger file may belong to a running process that is about to lock it.
+		// A younger file may belong to a process that is about to lock it.
 		if st, err := f.Stat(); err == nil && time.Since(st.ModTime()) > time.Minute && Lock(f) == nil {
 			os.Remove(path)
 		}

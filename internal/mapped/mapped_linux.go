@@ -19,11 +19,11 @@ func allocate(f *os.File, size int64) error {
 }
 
 // populate causes all page faults now instead of in later writes. Older kernels do not support
-// this. On these kernels the first writes are slower.
+// this; on them, the first writes are slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
-// NetworkFS contains the statfs(2) magic numbers of network file systems, with their names. Locks
-// and mapped pages do not work there as on a local disk. Tests add entries.
+// NetworkFS maps the statfs(2) magic numbers of network file systems to their names. Locks and
+// mapped pages do not work there as on a local disk. Tests add entries.
 var NetworkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
 
 func refuseNetworkFS(f *os.File) error {

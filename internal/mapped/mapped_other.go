@@ -4,8 +4,8 @@ package mapped
 
 import "os"
 
-// On this platform there are no memory-mapped files, so most functions in this file return
-// ErrNotSupported. See mapped_unix.go for their meaning.
+// This platform has no memory-mapped files, so most functions in this file return ErrNotSupported.
+// See mapped_unix.go for their meaning.
 
 // RandomID returns ErrNotSupported.
 func RandomID(*[16]byte) error { return ErrNotSupported }

@@ -15,9 +15,8 @@ import (
 	"unsafe"
 )
 
-// First bytes of the formats whose first byte is fixed. The formats with a range of first bytes are
-// the positive fixint (0x00 to 0x7f), fixmap (0x80), fixarray (0x90), fixstr (0xa0) and the
-// negative fixint (0xe0).
+// First bytes of the formats that have a single first byte. The other formats are the positive
+// fixint (from 0x00), fixmap (0x80), fixarray (0x90), fixstr (0xa0) and the negative fixint (0xe0).
 const (
 	cNil      = 0xc0
 	cFalse    = 0xc2
@@ -107,12 +106,12 @@ func AppendUint(dst []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, cUint64), v)
 }
 
-// AppendFloat64 appends v in 9 bytes, also if it is an integer.
+// AppendFloat64 appends v in 9 bytes, even if it is an integer.
 func AppendFloat64(dst []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, cFloat64), math.Float64bits(v))
 }
 
-// AppendFloat32 appends v in 5 bytes, also if it is an integer.
+// AppendFloat32 appends v in 5 bytes, even if it is an integer.
 func AppendFloat32(dst []byte, v float32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, cFloat32), math.Float32bits(v))
 }
@@ -132,8 +131,8 @@ func AppendStrHeader(dst []byte, n int) []byte {
 
 // AppendStr appends s. The format requires UTF-8: each invalid byte becomes U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
-	// Most keys and many values are short and ASCII. They are copied as two words, which may
-	// overlap and are checked at once.
+	// Most keys and many values are short and ASCII. They are copied and checked as two words,
+	// which may overlap.
 	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > 16 {
 		d := (*[17]byte)(dst[at : at+17])
 		p := unsafe.StringData(s)
@@ -166,7 +165,7 @@ func AppendStr(dst []byte, s string) []byte {
 	return appendLongStr(dst, s)
 }
 
-// AppendStrs appends k and v, a pair of a map, like two calls of [AppendStr].
+// AppendStrs appends the key k and the value v of a map, like two calls of [AppendStr].
 func AppendStrs(dst []byte, k, v string) []byte {
 	at := len(dst)
 	if len(k) <= 16 && len(v) <= 16 && cap(dst)-at >= 2*17 {
@@ -209,20 +208,20 @@ slow:
 	return AppendStr(AppendStr(dst, k), v)
 }
 
-// A Pairer appends the pairs that [AppendMap] does not append itself.
+// A Pairer appends the pairs that [AppendMap] cannot append.
 type Pairer interface {
-	// AppendPair appends k and v as the pair of a map.
+	// AppendPair appends the key k and the value v of a map.
 	AppendPair(dst []byte, k string, v any) ([]byte, error)
 }
 
-// AppendMap appends m in no particular order. It appends integers and, if dst has enough capacity,
-// short ASCII strings itself. p appends all other pairs, and an error of p ends the call.
+// AppendMap appends m in no particular order. It appends pairs with integers and, if dst has enough
+// capacity, short ASCII strings. p appends all other pairs, and an error of p ends the call.
 //
-// Most records contain only pairs that AppendMap appends itself. One function for them avoids the
-// calls of AppendStr and checks the bytes of a pair at once.
+// Most records contain only pairs that need no p. AppendMap inlines them, which avoids calls of
+// AppendStr and checks the bytes of a pair together.
 //
-// The error wraps [ErrChanged] if m gained or lost pairs during the call, since the header then has
-// the wrong count.
+// If m gains or loses pairs during the call, the header has the wrong count, and the error wraps
+// [ErrChanged].
 func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 	remaining := len(m)
 	dst = AppendMapHeader(dst, remaining)
@@ -298,21 +297,20 @@ func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 // ErrChanged reports that a map has changed during [AppendMap].
 var ErrChanged = errors.New("map changed while it was written")
 
-// short is the maximum length in bytes of the strings that AppendStr and AppendMap copy as words.
+// short is the maximum length in bytes of strings that are copied as words.
 const short = 16
 
 const (
-	ascii64 = 0x8080808080808080 // the bits that are zero in ASCII text
+	ascii64 = 0x8080808080808080 // these bits are zero in ASCII text
 	ascii32 = 0x80808080
 )
 
 // word64 and word32 return the words at p+i, which need not be aligned: the compiler handles
-// unaligned access where necessary. The caller makes sure that the words are within one string or
-// slice.
+// unaligned access. Each word must be within one string or slice.
 func word64(p *byte, i int) *[8]byte { return (*[8]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 func word32(p *byte, i int) *[4]byte { return (*[4]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 
-// appendLongStr is AppendStr for strings that it does not copy as words.
+// appendLongStr implements AppendStr for strings that are not copied as words.
 func appendLongStr(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		return appendRepaired(dst, s)
@@ -382,7 +380,7 @@ func AppendMapHeader(dst []byte, n int) []byte {
 func AppendOpenMap(dst []byte) []byte { return append(dst, cMap32, 0, 0, 0, 0) }
 
 // CloseMap sets the number of pairs of the map whose header [AppendOpenMap] has appended at
-// dst[at]. A small map gets the short header, and its pairs are moved.
+// dst[at]. A small map gets the short header, so its pairs are moved.
 func CloseMap(dst []byte, at, n int) []byte {
 	if n < 16 && len(dst)-at <= 256 {
 		dst[at] = 0x80 | byte(n)

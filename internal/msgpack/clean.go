@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// A value is clean if every receiver of the Forward protocol accepts it as part of a record: keys
-// are str, strings are UTF-8, floats are finite, and EventTime is the only ext type. See
-// [AppendClean].
+// A value is clean if every receiver of the Forward protocol accepts it as part of a record. Its
+// keys are str, its strings are UTF-8, its floats are finite, and EventTime is its only ext type.
+// See [AppendClean].
 
 // IsClean reports whether the value at the beginning of b is clean. It returns an error if
 // the value is malformed or followed by further bytes.
@@ -63,10 +63,10 @@ func clean(b []byte) (rest []byte, ok bool) {
 // AppendClean appends the value at the beginning of b in clean form and returns the rest of b. Keys
 // that are not strings become their JSON text. Each invalid byte of UTF-8 becomes U+FFFD. NaN and
 // the infinities become text. The time values of the Go package msgp (ext 5) and of MessagePack
-// (ext -1) become RFC 3339 text, and other ext values binary data.
+// (ext -1) become RFC 3339 text. Other ext values become binary data.
 func AppendClean(dst, b []byte) (out, rest []byte, err error) { return appendClean(dst, b, 0) }
 
-// appendClean is AppendClean at a depth.
+// appendClean implements AppendClean at the given nesting depth.
 func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
 	if depth == MaxDepth {
 		return dst, b, ErrDepth
@@ -131,7 +131,7 @@ func FloatText(f float64) string {
 	return "NaN"
 }
 
-// otherTime parses a time in the ext types other than that of the Forward protocol.
+// otherTime parses a time in the ext types of msgp and MessagePack.
 func otherTime(t *Token) (time.Time, bool) {
 	b := t.Bytes
 	switch {
@@ -139,7 +139,7 @@ func otherTime(t *Token) (time.Time, bool) {
 		return time.Unix(int64(binary.BigEndian.Uint64(b)), int64(int32(binary.BigEndian.Uint32(b[8:])))), true
 	case t.Ext == -1 && len(b) == 4: // seconds
 		return time.Unix(int64(binary.BigEndian.Uint32(b)), 0), true
-	case t.Ext == -1 && len(b) == 8: // 30 bits of nanoseconds, 34 of seconds
+	case t.Ext == -1 && len(b) == 8: // 30 bits of nanoseconds, 34 bits of seconds
 		v := binary.BigEndian.Uint64(b)
 		return time.Unix(int64(v&(1<<34-1)), int64(v>>34)), true
 	case t.Ext == -1 && len(b) == 12: // nanoseconds, seconds

@@ -25,15 +25,15 @@ func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) {
 	return fromJSON(dst, js, nil, 0)
 }
 
-// AppendUniqueFromJSON is AppendFromJSON with unique keys in each object, see [AppendUnique].
+// AppendUniqueFromJSON is like AppendFromJSON, with unique keys in each object; see [AppendUnique].
 func AppendUniqueFromJSON(dst, js []byte) (out, rest []byte, err error) {
 	keys := keyset.Get()
 	defer keys.Free()
 	return fromJSON(dst, js, keys, 0)
 }
 
-// fromJSON is AppendFromJSON at a depth. It makes the keys of each object unique unless keys is
-// nil.
+// fromJSON implements AppendFromJSON at the given nesting depth. Unless keys is nil, it makes the
+// keys of each object unique.
 func fromJSON(dst, js []byte, keys *keyset.Set, depth int) ([]byte, []byte, error) {
 	js = space(js)
 	if len(js) == 0 {
@@ -69,10 +69,10 @@ func space(js []byte) []byte {
 	return js
 }
 
-// compound appends the rest of an object or array, from the byte after its opening bracket.
+// compound appends an object or array, of which js contains the text after the opening bracket.
 func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte, []byte, error) {
 	if keys != nil && object {
-		keys.Open(nil) // Close is called at the end; after an error Free closes it
+		keys.Open(nil) // closed at the end or, after an error, by Free
 	}
 	at, n := len(dst), 0
 	end := byte(']')
@@ -131,7 +131,7 @@ func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte,
 	return closeArray(dst, at, n), js[1:], nil
 }
 
-// strBody returns the bytes of the string that is encoded in str.
+// strBody returns the bytes of the MessagePack string str.
 func strBody(str []byte) []byte {
 	switch c := str[0]; {
 	case c&0xe0 == 0xa0:
@@ -144,7 +144,7 @@ func strBody(str []byte) []byte {
 	return str[5:]
 }
 
-// closeArray is CloseMap for an array of n elements.
+// closeArray is like CloseMap, for an array of n elements.
 func closeArray(dst []byte, at, n int) []byte {
 	dst = CloseMap(dst, at, n)
 	if dst[at]&0xf0 == 0x80 {
@@ -204,7 +204,7 @@ func jsonString(dst, js []byte) ([]byte, []byte, error) {
 }
 
 // unescape appends the value of the escape sequence at the beginning of s and returns the length of
-// the sequence, or 0 if it is invalid. A surrogate without the other half becomes U+FFFD.
+// the sequence, or 0 if it is invalid. An unpaired surrogate becomes U+FFFD.
 func unescape(text, s []byte) ([]byte, int) {
 	if len(s) < 2 {
 		return text, 0
@@ -240,7 +240,7 @@ func unescape(text, s []byte) ([]byte, int) {
 	return text, 0
 }
 
-// hex4 parses an escape sequence \uXXXX at the beginning of s.
+// hex4 parses the escape sequence \uXXXX at the beginning of s.
 func hex4(s []byte) (r rune, ok bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false
@@ -270,8 +270,9 @@ func jsonNumber(dst, js []byte) ([]byte, []byte, error) {
 	return AppendNumber(dst, string(js[:n]), whole), js[n:], nil
 }
 
-// AppendNumber appends the JSON number text, which must be valid. whole means that it has neither
-// fraction nor exponent. The number becomes an integer, a float64 or, if it is out of range, text.
+// AppendNumber appends the JSON number text, which must be valid. whole reports whether it has
+// neither fraction nor exponent. The number becomes an integer, a float64 or, if it is out of
+// range, text.
 func AppendNumber(dst []byte, text string, whole bool) []byte {
 	if whole && text != "-0" {
 		if v, err := strconv.ParseInt(text, 10, 64); err == nil {

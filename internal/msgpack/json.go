@@ -16,27 +16,28 @@ import (
 // {"ext":type,"data":"base64"}. NaN and the infinities become text, and keys that are not strings
 // become their JSON text.
 //
-// A list or map that is a key within such a key becomes the base64 text of its MessagePack: nested
-// quoting would double the text at each level. Each byte of the value therefore becomes at most
-// maxGrowth bytes.
+// A list or map that is a key within such a key becomes the base64 text of its MessagePack, because
+// nested quoting would double the text at each level. Therefore each byte of the value becomes at
+// most maxGrowth bytes.
 //
-// The error is [ErrShort], [ErrInvalid] or [ErrDepth]. Then the content of out after dst is
-// undefined.
+// The error is [ErrShort], [ErrInvalid] or [ErrDepth]. After an error, the content of out after dst
+// is undefined.
 func AppendJSON(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, false)
 }
 
-// AppendJSONText is AppendJSON, except that binary data that is valid UTF-8 becomes text:
-// fluentd sends the lines of files as binary data, because it does not know their encoding.
+// AppendJSONText is like AppendJSON, but binary data that is valid UTF-8 becomes text. fluentd
+// sends the lines of files as binary data, because it does not know their encoding.
 func AppendJSONText(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, true)
 }
 
-// maxGrowth is the maximum number of bytes of JSON per byte of MessagePack. A one-byte ext value
-// that is a key within a key reaches it.
+// maxGrowth is the maximum number of bytes of JSON per byte of MessagePack. A one-byte ext value in
+// a nested key needs the maximum.
 const maxGrowth = 24
 
-// appendJSON is AppendJSON at a depth. inKey is set within a key. text is set for [AppendJSONText].
+// appendJSON implements AppendJSON at the given nesting depth. inKey reports whether the value is
+// within a key. text is set for [AppendJSONText].
 func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -85,8 +86,8 @@ func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, err
 	return append(dst, '}'), b, nil
 }
 
-// appendKey appends the key of a pair: a string unchanged, any other value as its JSON text. inKey
-// is set if the pair is within a key.
+// appendKey appends the key of a pair. A string is appended unchanged, any other value as its JSON
+// text. inKey reports whether the pair is within a key.
 func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -176,7 +177,7 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, `"-Inf"`...)
 	}
-	// Like encoding/json, which uses exponents where ECMAScript does.
+	// Like encoding/json, use exponents where ECMAScript does not.
 	format := byte('f')
 	if a := math.Abs(f); a != 0 && (size == 64 && (a < 1e-6 || a >= 1e21) || size == 32 && (float32(a) < 1e-6 || float32(a) >= 1e21)) {
 		format = 'e'

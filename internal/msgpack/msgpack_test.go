@@ -33,8 +33,8 @@ func TestIntegersAreShortest(t *testing.T) {
 	}
 }
 
-// Each length of strings, binary data, arrays and maps has a header that Next reads. A prefix of a
-// value is ErrShort.
+// Strings, binary data, arrays and maps of each length have a header that Next reads. A prefix of a
+// value returns ErrShort.
 func TestLengthsOfStringsAndContainers(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536} {
 		s := strings.Repeat("x", n)
@@ -137,8 +137,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// sameJSON reports whether a and b are equal JSON values. A number out of range may be the text
-// that AppendNumber makes of it.
+// sameJSON reports whether a and b are equal JSON values. A number out of range may equal its text.
 func sameJSON(t *testing.T, a, b string) bool {
 	var x, y any
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
@@ -147,7 +146,7 @@ func sameJSON(t *testing.T, a, b string) bool {
 	return reflect.DeepEqual(x, y) || reflect.DeepEqual(y, "123456789012345678901234567890")
 }
 
-// A surrogate without the other half becomes U+FFFD.
+// An unpaired surrogate becomes U+FFFD.
 func TestSurrogatesAlone(t *testing.T) {
 	mp, _, err := AppendFromJSON(nil, []byte(`"a\ud800b\udc00\ud83d\u0041"`))
 	tok, _, _ := Next(mp)
@@ -281,8 +280,8 @@ func FuzzFromJSON(f *testing.F) {
 	})
 }
 
-// AppendStr copies short strings in words. It is tested at every length, with a non-ASCII byte at
-// every position and at every capacity, and must not write past the end.
+// AppendStr copies short strings in words. At every length and capacity, and with a non-ASCII byte
+// at every position, the result is right, and nothing is written past the end.
 func TestShortStrings(t *testing.T) {
 	slow := func(dst []byte, s string) []byte {
 		s = string([]rune(s)) // each invalid byte becomes U+FFFD
@@ -337,7 +336,7 @@ func (p *pairer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	return AppendNil(AppendStr(dst, k)), p.err
 }
 
-// AppendMap writes the same as AppendStr at every capacity and does not write past the end.
+// AppendMap writes the same bytes as AppendStr at every capacity and does not write past the end.
 func TestAppendMap(t *testing.T) {
 	texts := []any{7, -1 << (bits.UintSize - 24), nil, 2.5}
 	for n := range 20 {
@@ -380,7 +379,7 @@ func TestAppendMap(t *testing.T) {
 	}
 }
 
-// AppendMap writes each of many pairs, of all kinds, once. An error ends the call.
+// AppendMap writes each of many pairs of all kinds once. An error ends the call.
 func TestAppendMapOfMany(t *testing.T) {
 	m := map[string]any{}
 	for i := range 200 {
@@ -451,7 +450,7 @@ func TestScalar(t *testing.T) {
 	}
 }
 
-// If a key of any length occurs twice in a map, the second one is renamed, in JSON and in
+// If a map contains a key of any length twice, the second one is renamed, in JSON and in
 // MessagePack.
 func TestUniqueKeys(t *testing.T) {
 	for _, n := range []int{0, 1, 30, 31, 32, 254, 255, 256, 1<<16 - 1, 1 << 16} {
@@ -486,8 +485,8 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// FromJSON scans strings eight bytes at a time. Each piece is tested at every position, with text
-// after the string.
+// AppendFromJSON scans strings eight bytes at a time. Each piece is tested at every position, with
+// text after the string.
 func TestFromJSONStrings(t *testing.T) {
 	for n := range 20 {
 		for _, piece := range []string{"", `\"`, `\\`, `\n`, "\x7f", "é", "日本", "\xff", "\x00", "\x1f", "\n"} {

@@ -49,8 +49,8 @@ type Token struct {
 	Ext   int8   // type of an Ext
 	Bool  bool   // of a Bool
 	Len   int    // elements of an Array, pairs of a Map; at most math.MaxInt32
-	Num   uint64 // of an Int (two's complement) or Uint; the bits of a float
-	Bytes []byte // of a Str, Bin or Ext; shares the memory of the input
+	Num   uint64 // value of an Int (two's complement) or Uint, or the bits of a float
+	Bytes []byte // content of a Str, Bin or Ext; shares the memory of the input
 }
 
 // Int64 returns the value of an Int.
@@ -64,7 +64,7 @@ func (t *Token) Float() float64 {
 	return math.Float64frombits(t.Num)
 }
 
-// Text reports whether t is str or bin, which some servers do not distinguish.
+// Text reports whether t is a str or a bin; some servers do not distinguish them.
 func (t *Token) Text() bool { return t.Kind == Str || t.Kind == Bin }
 
 // Next reads one token at the beginning of b and returns the rest of b. The error is [ErrShort] or
@@ -137,8 +137,8 @@ func Next(b []byte) (t Token, rest []byte, err error) {
 	return t, b[at:], nil
 }
 
-// sizeOf returns the number of bytes of the number that follows the first byte c, or 0 if the
-// format has none.
+// sizeOf returns the size in bytes of the number after the first byte c, or 0 if there is no
+// number.
 func sizeOf(c byte) int {
 	switch c {
 	case cBin8, cExt8, cUint8, cInt8, cStr8:
@@ -170,7 +170,7 @@ func number(b []byte, size int) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
-// payload returns a token with the n bytes from b[at].
+// payload returns a token with n bytes of data, which begin at b[at].
 func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error) {
 	if uint64(len(b)-at) < n {
 		return Token{}, b, ErrShort
@@ -183,7 +183,7 @@ func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error
 // [ErrInvalid] or [ErrDepth].
 func Skip(b []byte) (rest []byte, err error) { return skip(b, 0) }
 
-// skip is Skip at a depth.
+// skip implements Skip at the given nesting depth.
 func skip(b []byte, depth int) ([]byte, error) {
 	t, b, err := Next(b)
 	if err != nil || t.Kind != Array && t.Kind != Map {
@@ -194,7 +194,7 @@ func skip(b []byte, depth int) ([]byte, error) {
 		n *= 2
 	}
 	if n < 0 || n > len(b) {
-		return b, ErrShort // each value has at least one byte
+		return b, ErrShort // each value needs at least one byte
 	}
 	if depth++; depth == MaxDepth {
 		return b, ErrDepth
@@ -209,8 +209,8 @@ func skip(b []byte, depth int) ([]byte, error) {
 	return b, nil
 }
 
-// Scalar returns the length of the value at the beginning of b if the value is complete, is not an
-// array or map, and its length follows from its first two bytes. Otherwise it returns 0.
+// Scalar returns the length of the value at the beginning of b if its first two bytes determine the
+// length. It returns 0 if they do not, and for incomplete values, arrays and maps.
 func Scalar(b []byte) int {
 	if len(b) < 2 {
 		if len(b) == 1 && scalars[b[0]] == 1 {
@@ -228,9 +228,9 @@ func Scalar(b []byte) int {
 	return n
 }
 
-// scalars has the encoded length in bytes of the value for each first byte: 0 if the first byte
-// does not determine it or the value is an array or map, sized if the second byte is the length of
-// the data.
+// scalars maps the first byte of a value to its encoded length. The length is 0 if the first byte
+// does not determine it or the value is an array or map. It is sized if the second byte is the
+// length of the data.
 var scalars = func() (sizes [256]uint8) {
 	for c := range sizes {
 		switch c := byte(c); {

@@ -1,13 +1,14 @@
 package msgpack
 
 // Nested returns the nesting depth of arrays and maps in the value at the beginning of b, including
-// the outermost. It returns at most limit. The depth of a malformed value is that before the error.
+// the outermost. It returns at most limit. For a malformed value, it returns the depth of the part
+// before the error.
 func Nested(b []byte, limit int) int {
 	n, _, _ := nested(b, limit)
 	return n
 }
 
-// nested is Nested with the rest of b. The error ends the recursion.
+// nested is like Nested, but also returns the rest of b. The error ends the recursion.
 func nested(b []byte, limit int) (depth int, rest []byte, err error) {
 	t, b, err := Next(b)
 	if err != nil || t.Kind != Array && t.Kind != Map {
@@ -31,8 +32,8 @@ func nested(b []byte, limit int) (depth int, rest []byte, err error) {
 }
 
 // AppendShallow appends the value at the beginning of b with at most levels nested arrays and maps,
-// and returns the rest of b. Deeper ones become their JSON text, or a text that reports the error
-// if they exceed MaxDepth.
+// and returns the rest of b. Deeper arrays and maps become their JSON text. If they exceed
+// MaxDepth, they become a text that reports the error.
 func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	before := b
 	t, b, err := Next(b)
@@ -67,7 +68,7 @@ func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	return dst, b, nil
 }
 
-// skipDeep returns the bytes after the value at the beginning of b. It has no limit of depth.
+// skipDeep returns the bytes after the value at the beginning of b. It accepts any nesting depth.
 func skipDeep(b []byte) ([]byte, error) {
 	for remaining := 1; remaining > 0; remaining-- {
 		t, rest, err := Next(b)

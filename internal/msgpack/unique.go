@@ -12,7 +12,8 @@ func AppendUnique(dst, b []byte) (out []byte, err error) {
 	return out, err
 }
 
-// unique is AppendUnique for the value at the beginning of b, with keys of the maps around it.
+// unique implements AppendUnique for the value at the beginning of b. keys contains the keys of the
+// enclosing maps.
 func unique(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	t, rest, err := Next(b)
 	if err != nil {
@@ -40,8 +41,8 @@ func unique(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	return dst, rest, nil
 }
 
-// uniqueKey appends the key at the beginning of b, renamed if it is a duplicate. It renames strings
-// only.
+// uniqueKey appends the key at the beginning of b. If the key is a duplicate string, uniqueKey
+// renames it.
 func uniqueKey(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	if t, rest, err := Next(b); err == nil && t.Kind == Str {
 		if suffix := keys.Suffix(t.Bytes); suffix != "" {

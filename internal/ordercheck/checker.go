@@ -15,7 +15,7 @@ type Checker struct {
 	clock   Clock
 	callers []Caller
 
-	// The goroutine of the destination uses the following fields.
+	// The destination's goroutine uses the following fields.
 	seen  [][]seen // indexes: caller, sequence number
 	last  record   // the delivered record whose call began last
 	chain uint64   // highest chain number delivered so far
@@ -23,10 +23,10 @@ type Checker struct {
 	torn  []byte // beginning of a record that Write has received in part
 }
 
-// seen describes the records that arrived before one record.
+// seen describes the records that arrived before a given record.
 type seen struct {
-	bound int64 // latest time at which a call began, among these records
-	by    ID    // the record of this call
+	bound int64 // latest time at which the call of one of these records began
+	by    ID    // the record whose call began at that time
 	here  bool
 }
 
@@ -58,9 +58,9 @@ type call struct {
 // Caller returns caller g.
 func (c *Checker) Caller(g int) *Caller { return &c.callers[g] }
 
-// Begin appends the record of the next call to dst, and reads the clock. The call must follow
-// immediately. The record has n bytes, at least HeaderBytes. If chain is not 0, records with a
-// chain number must arrive in increasing order of this number.
+// Begin appends the record of the next call to dst, and reads the clock. The caller must make the
+// call immediately after it. The record has n bytes, at least HeaderBytes. Records whose chain is
+// not 0 must arrive in ascending order of chain.
 func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	r := record{ID: ID{k.id, k.base + uint32(len(k.call))}, chain: chain}
 	k.call = append(k.call, call{})
@@ -68,8 +68,8 @@ func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	return r.append(dst, n)
 }
 
-// End records that the call after the last Begin has returned. accepted reports whether its record
-// may arrive at the destination.
+// End records that the call announced by the last Begin has returned. accepted reports whether its
+// record may arrive at the destination.
 func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }
@@ -86,7 +86,7 @@ func (k *Caller) LastAccepted() (ID, bool) {
 }
 
 // Deliver adds the next record that has arrived and returns its ID. It returns an error for a
-// record that is damaged, repeated or unexpected. The order in time is checked later, by Check.
+// record that is damaged, repeated or unexpected. Check later checks the order of the records.
 func (c *Checker) Deliver(p []byte) (ID, error) {
 	r, err := parse(p)
 	if err == nil {
@@ -156,14 +156,13 @@ type Result struct {
 	Accepted  int // number of accepted calls
 	Delivered int
 	Lost      int // number of accepted records that were not delivered
-	// Broken is the number of records that arrived too late: after a record whose call began when
-	// their own call had returned.
+	// Broken is the number of records that arrived too late: their calls had returned before the
+	// call of an earlier delivered record began.
 	Broken int
 }
 
 // Check checks all records and calls since New or Next. The error names the first record that
-// arrived in the wrong order, or arrived although its call was not accepted. The Result is valid
-// even if there is an error.
+// arrived in the wrong order or was not accepted. The Result is valid even if there is an error.
 func (c *Checker) Check() (Result, error) {
 	var res Result
 	var first error
@@ -209,8 +208,8 @@ func (c *Checker) Check() (Result, error) {
 	return res, first
 }
 
-// Next begins a new round and releases the memory of the previous calls. All records that can still
-// arrive must have arrived before. The order is also checked between records of different rounds.
+// Next begins a new round and releases the memory of earlier calls. All records that can still
+// arrive must have arrived. The order is also checked between records of different rounds.
 func (c *Checker) Next() {
 	for g := range c.callers {
 		k := &c.callers[g]

@@ -70,7 +70,7 @@ func TestHandMadeHistories(t *testing.T) {
 			[]pastCall{{caller: 0, call: 1, ret: 3}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
 		},
 		"a late one between two that are fine": {
-			// Another record is delivered between the two records in the wrong order.
+			// A third record is delivered between the two records in the wrong order.
 			[]pastCall{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 5, ret: 9}, {caller: 2, call: 1, ret: 9}}, []int{1, 2, 0},
 			"record 0/0, whose call returned at 2, arrived after record 1/0",
 		},
@@ -124,7 +124,7 @@ func TestAgreesWithDefinition(t *testing.T) {
 	for round := range 3000 {
 		n := 2 + rng.IntN(8)
 		calls := make([]pastCall, n)
-		for i := range calls { // each call has another caller, so that the order of calls of one caller does not matter
+		for i := range calls { // each call has a different caller, so that the order of calls of one caller does not matter
 			call := rng.Int64N(12)
 			calls[i] = pastCall{caller: i, call: call, ret: call + rng.Int64N(6)}
 		}
@@ -151,8 +151,8 @@ func TestAgreesWithDefinition(t *testing.T) {
 	}
 }
 
-// A queue that is guarded by a mutex keeps the order. A queue that assigns positions before it
-// acquires the lock does not, and the Checker detects that.
+// A queue guarded by a mutex keeps the order. A queue that assigns positions before it acquires the
+// lock does not, and the Checker detects that.
 func TestConcurrentCallersAreChecked(t *testing.T) {
 	for name, clock := range map[string]func() Clock{"logical": NewLogical, "monotonic": NewMonotonic} {
 		for _, late := range []bool{false, true} {
@@ -169,7 +169,7 @@ func TestConcurrentCallersAreChecked(t *testing.T) {
 							rec := k.Begin(nil, 40+i%50, 0)
 							at := len(out)
 							if late && at > 0 && i%100 == 7 {
-								at-- // inserted before a record whose call has returned
+								at-- // inserted before a record whose call has already returned
 							}
 							out = slices.Insert(out, at, rec)
 							k.End(true)

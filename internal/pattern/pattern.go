@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A Pattern is a text with names of fields in braces. "{level}" is the level of the record: trace,
+// A Pattern is a text with field names in braces. "{level}" is the level of the record: trace,
 // debug, info, warn, error or fatal. Any other name is a member of the record. A name with dots is
-// the path to a member of an object, unless a member has the name with its dots.
+// the path to a nested member, unless the record has a member with that exact name.
 type Pattern struct {
 	text  string
 	parts []part
@@ -103,14 +103,13 @@ type Filler struct {
 	// Clean appends value to dst, changed so that the protocol allows it. Default nil: the value is
 	// unchanged.
 	Clean func(dst, value []byte) []byte
-	// Missing replaces a field that the record does not have, or that is not a string, number or
-	// boolean. Default "".
+	// Missing replaces a field that is missing or is not a string, number or boolean. Default "".
 	Missing string
 
 	json, value []byte
 }
 
-// Append appends p to dst, with the values of rec in place of the fields. codec is the codec of the
+// Append appends p to dst and replaces each field with its value in rec. codec is the codec of the
 // batch.
 func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Record) []byte {
 	obj, read := []byte(nil), false
@@ -152,9 +151,9 @@ func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	return obj
 }
 
-// find returns the value of the member of obj with the given name, which may be a path, as text. If
-// there are several members with that name, it returns the last one. The text is valid until the
-// next call.
+// find returns, as text, the value of the member of obj with the given name, which may be a path.
+// Of several members with the same name it returns the last one. The text is valid until the next
+// call.
 func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	if obj == nil {
 		return nil, false
@@ -195,7 +194,7 @@ func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
 	return v, true
 }
 
-// IsText reports whether the records of codec c are lines of text, which can be read without the
+// IsText reports whether the records of codec c are lines of text that can be read without the
 // codec. A nil codec means plain lines.
 func IsText(c batch.Codec) bool {
 	if c == nil {

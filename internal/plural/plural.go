@@ -14,7 +14,7 @@ func Of[N int | uint64](n N, noun string) string {
 // Records is Of with the noun record.
 func Records(n uint64) string { return Of(n, "record") }
 
-// Noun returns the form of noun for the number n.
+// Noun returns the singular or plural form of noun for the number n.
 func Noun(n uint64, noun string) string {
 	switch {
 	case n == 1:

@@ -29,19 +29,19 @@ const (
 )
 
 const (
-	suspectAfter = 3                // number of sessions ended by the same batch after which its records are suspected
+	suspectAfter = 3                // number of sessions ended by the same batch after which the Detector suspects its records
 	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it is dropped
 	probeSpan    = 30 * time.Second // minimum duration of this series of probes
 	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
 
-	// Pause is the delay after a failure that does not count against the destination.
+	// Pause is the delay after a failure that is not attributed to the destination.
 	Pause = 50 * time.Millisecond
 )
 
 // Streams provides a Detector with the state of streams.
 type Streams interface {
 	IsHeld(stream uint32) bool // the records of the stream are not sent
-	Tries(stream uint32) int   // number of consecutive holds of the stream after which it accepted nothing; 0 if it was not held recently
+	Tries(stream uint32) int   // number of consecutive holds after which the stream accepted no record; 0 if it was not held recently
 }
 
 // A Detector decides how records are sent while some of them are suspected. It is used by one
@@ -52,11 +52,11 @@ type Detector struct {
 	streams Streams
 
 	phase      Phase
-	faultyHead int        // at least one of this number of records at the head of the queue is at fault; 0: no search is in progress
+	faultyHead int        // at least one of the first faultyHead records in the queue is at fault; 0: no search is in progress
 	suspect    *Suspect   // the suspect that is being probed; nil if there is none
-	refsLeft   int        // number of reference records still to be accepted in this phase
-	lastEnd    uint64     // first ticket of the batch at which the last session ended
-	sameEnds   int        // number of consecutive sessions that ended at this ticket
+	refsLeft   int        // number of reference records that must still be accepted in this phase
+	lastEnd    uint64     // first ticket of the batch that ended the last session
+	sameEnds   int        // number of consecutive sessions that ended at the ticket lastEnd
 	suspects   []*Suspect // the parked suspects
 
 	refs    references
@@ -145,9 +145,9 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty is called when only parked records remain. It ends the search, if one is in progress. If
-// there is no reference record, parked suspects cannot be probed. In that case Empty returns them,
-// and the caller puts them back into the queue.
+// Empty is called when only parked records remain. It ends a search. If there are no reference
+// records, parked suspects cannot be probed. In that case, Empty returns them, and the caller puts
+// them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.faultyHead); d.refs.none() && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
@@ -155,7 +155,8 @@ func (d *Detector) Empty() (back []*Suspect) {
 	return back
 }
 
-// Taken is called with an answer that settled records of b. They become reference records.
+// Taken is called with an answer that settled records of b. Copies of them become reference
+// records.
 func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	d.refs.keep(now, b, o)
 	for _, s := range d.suspects {
@@ -165,21 +166,21 @@ func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// A Failure is a batch that was not accepted. Either the session ended while this was the oldest
-// batch without an answer, or the answer was batch.Doubt.
+// A Failure is a batch that was not accepted: it was the oldest unanswered batch when the session
+// ended, or its answer was batch.Doubt.
 type Failure struct {
 	Kind   Kind
 	Batch  *batch.Batch
 	Head   bool          // the batch is of kind Queued and at the head of the queue
-	Only   bool          // there are no other records to send
-	Doubt  bool          // there was an answer, batch.Doubt
+	Only   bool          // there are no further records to send
+	Doubt  bool          // the answer was batch.Doubt
 	Cut    bool          // the caller ended the session after Detector.Patience
-	Waited time.Duration // time without an answer
+	Waited time.Duration // time for which the caller waited for an answer
 }
 
 // A Decision is the consequence of a Failure.
 type Decision struct {
-	Failing bool          // the failure counts against the destination; if false, the next attempt is made after Pause
+	Failing bool          // the failure is attributed to the destination; if false, the next attempt is made after Pause
 	Suspect *Suspect      // the record of the Failure is now this suspect; nil: no change
 	Park    bool          // the record is removed from the queue and parked
 	Condemn bool          // the record is at fault and is dropped
@@ -205,7 +206,7 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 		}
 		d.sameEnds++
 		stream := streamOf(f.Batch)
-		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // the stream is suspected already
+		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // the stream is already suspected
 		sure := !none && (f.Doubt || tried)
 		if sure || long || d.sameEnds >= suspectAfter {
 			d.Search(f.Batch.Len())
@@ -225,8 +226,8 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 	return Decision{Failing: none, Suspect: s}
 }
 
-// ReferenceAnswered processes the answer to the reference record b. If accepted is false, the
-// server has refused this record, which therefore gives no information about the suspect.
+// ReferenceAnswered handles the answer to the reference record b. accepted is false if the server
+// refused this record. Such an answer gives no information about the suspect.
 func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted bool) {
 	switch {
 	case !accepted:
@@ -262,9 +263,9 @@ func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 	return c
 }
 
-// blamesStream reports whether the suspect's stream is at fault if the reference record in flight
-// is not accepted. It is at fault if a reference record of another stream was accepted in this
-// probe.
+// blamesStream reports whether a failure of the reference record in flight would show that the
+// suspect's stream is at fault. It would, if a reference record of another stream was accepted in
+// this probe.
 func (d *Detector) blamesStream() bool {
 	return d.phase == Stream && d.refs.forOtherStream(d.suspect.stream, d.streams.IsHeld) != nil
 }
@@ -290,18 +291,18 @@ func (d *Detector) Answered(after time.Duration) {
 	d.silence.usual = max(after, d.silence.usual-d.silence.usual/16)
 }
 
-// Patience returns how long to wait for the answer to a batch of kind k, the only one in flight,
-// before the caller ends the session. If it returns 0, the driver's timeout applies.
+// Patience returns how long the caller waits for the answer to a batch of kind k, the only batch in
+// flight, before it ends the session. If it returns 0, the driver's timeout applies.
 func (d *Detector) Patience(k Kind) time.Duration {
 	short := k == Reference && d.blamesStream() || k == Queued && d.phase == Pieces ||
-		k == Probed && d.suspect != nil && d.suspect.failures != probes-1 // in its last probe the suspect gets the full timeout of the driver
+		k == Probed && d.suspect != nil && d.suspect.failures != probes-1 // in its last probe, the suspect gets the full timeout of the driver
 	if p := max(d.silence.limit/shortFraction, 10*d.silence.usual); short && !d.refs.none() && p < d.silence.limit {
 		return p
 	}
 	return 0
 }
 
-// Wake calls the function consider with each time at which Next may return another Step.
+// Wake calls consider with each time at which the result of Next may change.
 func (d *Detector) Wake(consider func(time.Time)) {
 	if consider(d.silence.until); d.suspect != nil {
 		consider(d.suspect.Due)

@@ -18,10 +18,10 @@ type record struct {
 	stream uint32
 }
 
-// A suspectEvidence is the evidence against a suspect, as the model counts it.
+// A suspectEvidence is the evidence against a suspect, counted by the model.
 type suspectEvidence struct {
 	failures int       // number of failed probes since then in which only the suspect failed
-	since    time.Time // time at which the suspect was found or, if it is parked, at which the server last failed during a probe of it
+	since    time.Time // time at which the suspect was found; for a parked suspect, the last time at which the server failed during a probe of it
 }
 
 // A model simulates a queue, a server and a clock for a Detector. The server accepts a batch
@@ -40,15 +40,15 @@ type model struct {
 	evidence  map[*Suspect]suspectEvidence
 	held      map[uint32]time.Time // end of the hold of each stream; for a minute after it, Tries is not 0
 	times     map[uint32]int
-	head      uint64 // ticket of the suspect that is not parked
+	head      uint64 // number of consecutive failures attributed to the destination
 	failures  int    // consecutive failures that count against the destination
 	delivered map[uint64]bool
 	condemned []uint64
 	latest    map[uint32]uint64 // for each stream, the newest delivered record that was never suspected
 
 	poisonous func(record) bool
-	// accepts reports whether the server accepts records. If it does not, waited is the time after
-	// which the driver notices the failure.
+	// accepts reports whether the server accepts records. If it does not, waited is the time until
+	// the driver notices the failure.
 	accepts func(rs []record) (ok bool, waited time.Duration)
 	doubt   bool // the server answers batch.Doubt instead of ending the session
 }
@@ -99,7 +99,7 @@ func (m *model) firstNotHeld(n int) (i, k int) {
 	return i, k
 }
 
-// step makes the send that the Detector returns. It returns false if nothing can be sent now.
+// step performs the send that the Detector returns. It returns false if nothing can be sent now.
 func (m *model) step() bool {
 	if len(m.queue) == 0 {
 		for _, s := range m.d.Empty() {
@@ -124,7 +124,7 @@ func (m *model) step() bool {
 		}
 	case Probed:
 		r, ok := m.parked[st.Suspect]
-		if !ok { // the suspect is not parked; older records may have been released before it
+		if !ok { // the suspect is not parked, and older records may have been released before it
 			i = slices.IndexFunc(m.queue, func(r record) bool { return r.ticket == m.head })
 			r = m.queue[i]
 		}
@@ -184,7 +184,7 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 }
 
 // serverFailed records that the probe of s, which may be nil, has no result because the server
-// fails for all records. The evidence against a parked suspect is reset.
+// fails for all records. The evidence against parked suspects is reset.
 func (m *model) serverFailed(s *Suspect) {
 	if _, parked := m.parked[s]; parked {
 		m.evidence[s] = suspectEvidence{since: m.now}
@@ -260,7 +260,7 @@ func (m *model) run(d time.Duration) {
 		m.d.Wake(consider)
 		for _, until := range m.held {
 			consider(until)
-			consider(until.Add(time.Minute)) // until then, Tries returns more than 0
+			consider(until.Add(time.Minute)) // until that time, Tries returns more than 0
 		}
 		if next.IsZero() {
 			m.fail("nothing will happen: %d in the queue, %d parked", len(m.queue), len(m.parked))
@@ -283,7 +283,7 @@ func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 		waits = 30 * time.Second
 	}
 	switch n, p := 0, 0.6+0.35*rng.Float64(); rng.IntN(5) {
-	case 0: // the server accepts nothing, as if its disk were full
+	case 0: // a server with a full disk: it accepts nothing
 		return func([]record) (bool, time.Duration) { return false, waits }
 	case 1: // the server accepts every nth message
 		every := 2 + rng.IntN(6)
@@ -301,8 +301,8 @@ func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	}
 }
 
-// walk runs m first with a server that fails in several ways, one after the other, and finally with
-// a server that works.
+// walk runs m with a server that fails in several ways, one after another, and finally with a
+// working server.
 func (m *model) walk() {
 	streams := 1 + m.rng.IntN(4)
 	if every := uint64(m.rng.IntN(40)); every > 1 {
@@ -319,7 +319,7 @@ func (m *model) walk() {
 		m.run(time.Duration(m.rng.IntN(600)) * time.Second)
 	}
 	m.accepts = well
-	for stream := range streams { // so that each stream has a reference record
+	for stream := range streams { // gives each stream a reference record
 		r := record{m.ticket + 1, uint32(stream)}
 		for m.poisonous(r) {
 			r.ticket++
@@ -328,7 +328,7 @@ func (m *model) walk() {
 		m.queue = append(m.queue, r)
 	}
 	m.run(24 * time.Hour)
-	hasRef := map[uint32]bool{} // streams without a reference record: too many consecutive bad records cannot be distinguished from a failing stream
+	hasRef := map[uint32]bool{} // streams without a reference record, for which too many consecutive bad records look like a failing stream
 	for stream := range m.latest {
 		hasRef[stream] = true
 	}
@@ -339,10 +339,9 @@ func (m *model) walk() {
 	}
 }
 
-// Random walks with a server that fails in several ways, one after the other, and with some bad
-// records. No good record is dropped. Records that are not suspects are delivered in order. All bad
-// records are found when the server works again. The detector makes exactly the transitions listed
-// below.
+// The server fails in several ways, one after another, and some records are bad. No good record is
+// dropped. Records that are not suspects are delivered in order. All bad records are found when the
+// server works again. The detector makes exactly the listed transitions.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	moves := map[string]bool{}

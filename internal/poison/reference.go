@@ -44,7 +44,7 @@ func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// copyOf returns rec, a record of b, as a batch of one.
+// copyOf returns a batch that contains a copy of rec, a record of b.
 func copyOf(rec *batch.Record, b *batch.Batch) *batch.Batch {
 	one := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
 	one.Append(rec.Data, rec.Ticket, rec.Meta)
@@ -61,8 +61,8 @@ func (r *references) forStream(stream uint32) *batch.Batch {
 	return nil
 }
 
-// forOtherStream returns the latest reference record of another stream, or nil if there is none.
-// One of a held stream is returned only if there is no other.
+// forOtherStream returns the latest reference record of a stream other than the given one, or nil.
+// It prefers streams that are not held.
 func (r *references) forOtherStream(stream uint32, held func(uint32) bool) (b *batch.Batch) {
 	for _, k := range r.kept {
 		switch {
@@ -86,19 +86,20 @@ func streamOf(b *batch.Batch) uint32 {
 
 // silence describes how long a destination takes to answer, and when it did not answer.
 type silence struct {
-	limit time.Duration // timeout of the driver, after which it ended a session; 0: the driver has not ended a session
+	limit time.Duration // timeout of the driver at which a session ended; 0: no session has ended that way
 	usual time.Duration // upper bound of the time that recent answers took
 	until time.Time     // no parked suspect is probed before this time
 }
 
 const (
-	longSilence   = time.Second // minimum time without an answer that counts as silence
-	shortFraction = 16          // the driver's timeout is divided by this for parts and suspects, see Patience
+	longSilence   = time.Second // minimum wait without an answer that counts as silence
+	shortFraction = 16          // divisor of the driver's timeout for parts and suspects; see Patience
 	pauseFactor   = 10          // probes pause for this multiple of the time spent waiting for a suspect
 )
 
-// pauseProbes pauses the probes after f, so that other records are sent. If f took long, it returns
-// the minimum time for which f's stream must be held; if not, it returns 0.
+// pauseProbes pauses the probes after the failure f, so that other records are sent. If f took
+// long, it returns the minimum time for which the stream of f must be held. If f was quick, it
+// returns 0.
 func (s *silence) pauseProbes(now time.Time, f *Failure) time.Duration {
 	s.until = now.Add(pauseFactor * f.Waited)
 	if f.Cut || f.Waited >= longSilence {

@@ -19,17 +19,17 @@ type Suspect struct {
 }
 
 const (
-	// mostSuspects is the maximum number of parked suspects. Of the places that other streams do
-	// not use, the suspects of one stream may use at most half.
+	// mostSuspects is the maximum number of parked suspects. One stream may use at most half of the
+	// places that other streams leave free.
 	mostSuspects   = 64
 	mostReferences = 3                      // maximum number of reference records of the suspect's stream in a probe
 	gapMin         = 100 * time.Millisecond // minimum delay between two probes of a parked suspect; it doubles after each probe
 	gapMax         = 10 * time.Second
 )
 
-// references returns the number of reference records of its stream in the next probe of s: one,
-// two, three, one, and so on. If the number did not vary, a server that accepts or refuses every
-// nth message could seem to refuse only s.
+// references returns the number of reference records of the suspect's stream in the next probe of
+// s: one, two, three, one, and so on. The number varies because a server that refuses every nth
+// message could otherwise seem to refuse only s.
 func (s *Suspect) references() int { return 1 + s.failures%mostReferences }
 
 // probe starts a probe of s.
@@ -61,14 +61,14 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	s.failures++
 	d.finish()
-	c.Failing = d.refs.none() // only the following records can show whether the destination works
+	c.Failing = d.refs.none() // only later records can show whether the destination works
 	c.After = d.silence.pauseProbes(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
 	others, withoutRef := d.countParked(s.stream)
 	if s.parked {
 		withoutRef--
 	}
-	if c.Failing { // all streams may be at fault, so their suspects share the places
+	if c.Failing { // all streams may be at fault, so their suspects share the limit
 		others = 0
 	}
 	switch {
@@ -84,8 +84,8 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 		d.suspects = append(d.suspects, s)
 		d.postpone(now, s)
 		d.Progress(1)
-		// A stream without a reference record is held again only if it has a minimum number of
-		// suspects. This minimum doubles with each hold, up to 64.
+		// A stream without a reference record is held again only if enough of its suspects are
+		// parked. This minimum doubles with each hold, up to 64.
 		c.Hold = !c.Failing && s.ref == nil && withoutRef >= 1<<min(d.streams.Tries(s.stream), 6)
 	case enough && !c.Failing && s.ref == nil: // the suspect waits until its stream is no longer held
 		d.Progress(d.faultyHead)
@@ -131,14 +131,14 @@ func (d *Detector) postpone(now time.Time, s *Suspect) {
 	s.Due = now.Add(d.jitter(gap/2, gap))
 }
 
-// dueSuspect returns a parked suspect that must be probed now, or nil.
+// dueSuspect returns a parked suspect whose probe is due, or nil.
 func (d *Detector) dueSuspect(now time.Time) *Suspect {
 	if d.refs.none() || now.Before(d.silence.until) {
 		return nil
 	}
 	for _, s := range d.suspects {
-		// A suspect waits while its stream is held or has accepted nothing recently: other records
-		// of the stream are sent first.
+		// While the suspect's stream is held or has accepted nothing recently, the suspect waits,
+		// and other records of the stream are sent first.
 		waits := d.streams.IsHeld(s.stream) || s.ref == nil && d.streams.Tries(s.stream) > 0
 		if !now.Before(s.Due) && !waits {
 			return s

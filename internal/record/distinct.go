@@ -12,18 +12,18 @@ import (
 // inputPrefix is the prefix of an input field whose name is already used by another field.
 const inputPrefix = "input."
 
-// A Namer gives input fields unique names. It reuses its memory from call to call. It is not safe
-// for concurrent use.
+// A Namer gives input fields unique names. It reuses its memory for each call. It is not safe for
+// concurrent use.
 type Namer struct {
 	line  []slog.Attr // the fields of the line that have the name of an input field
 	attrs []slog.Attr // the result of Unique
 	text  []byte      // unescaped names and values
 }
 
-// Unique returns ev.More with unique names: a field pod is renamed to input.pod if an earlier field
-// is named pod, and omitted if both have the same value. withLine means that the record also
-// contains the fields of the line, which precede the fields of the input. The result is valid until
-// the next call.
+// Unique returns ev.More with unique names. If an earlier field is also named pod, a field pod is
+// renamed to input.pod, or omitted if both have the same value. withLine reports whether the record
+// also contains the fields of the line, which precede the fields of the input. The result is valid
+// until the next call.
 func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	if len(ev.More) == 0 {
 		return nil
@@ -58,8 +58,8 @@ func (n *Namer) valueOf(name string) *slog.Value {
 	return nil
 }
 
-// equal reports whether two values are equal. Values of other kinds than the basic ones, such as
-// lists and groups, are never equal.
+// equal reports whether two values are equal. It returns false for lists, groups and other values
+// of no basic kind.
 func equal(a, b *slog.Value) bool {
 	return a.Kind() == b.Kind() && a.Kind() != slog.KindAny && a.Kind() != slog.KindGroup && a.Kind() != slog.KindLogValuer && a.Equal(*b)
 }
@@ -111,7 +111,8 @@ func (n *Namer) unquoted(quoted []byte) []byte {
 	return n.text[at:]
 }
 
-// contested reports whether key is the name of an input field, or a name that Unique can give one.
+// contested reports whether key is the name of an input field, or a name that Unique may assign to
+// one.
 func contested(ev *Event, key []byte) bool {
 	for {
 		for i := range ev.More {
@@ -127,8 +128,8 @@ func contested(ev *Event, key []byte) bool {
 	}
 }
 
-// mayContest reports whether the line may contain a field with the name of an input field. It is
-// false for most lines, which therefore need not be parsed again.
+// mayContest reports whether the line may contain a field with the name of an input field. It
+// returns false for most lines, so they need not be parsed again.
 func mayContest(ev *Event) bool {
 	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // escapes may be part of a name
 		return true

@@ -96,7 +96,7 @@ func NewEncoder(as Encoding) *Encoder {
 }
 
 // Encode returns ev in the format of the Encoder, with a newline. The result is valid until the
-// next call and as long as the memory of the line is: a line that needs no change is not copied.
+// next call and no longer than the memory of the line, because an unchanged line is not copied.
 func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	if e.as == AsRaw {
 		return ev.Raw, nil
@@ -151,11 +151,11 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if dst[at-1] == '{' { // the object of the line has no members
 		return append(dst[:at], dst[at+1:]...), nil
 	}
-	dst[at] = ',' // replaces the opening brace of pairs
+	dst[at] = ',' // replaces the opening brace of the appended object
 	return dst, nil
 }
 
-// append appends ev without ev.More, except that a text line contains them.
+// append appends ev without ev.More, except for a text line, which it appends with ev.More.
 func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	e.rec.Time, e.rec.Level, e.rec.Message, e.rec.Attrs = ev.Time, ev.Level, "", nil
 	scope := e.pairs

@@ -53,21 +53,20 @@ type Event struct {
 	// Level is valid if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
-	// Time is zero if the line has none, or has one without a year and Parser.Now is not
-	// set.
+	// Time is zero if the line has no time, or one without a year while Parser.Now is nil.
 	Time time.Time
 	// More has further fields that the input supplies. Parse sets it to nil.
 	More []slog.Attr
 
 	levelKey, timeKey []byte // names of the fields that Level and Time come from
-	// later fields with those names and invalid values; Fields skips them
+	// number of later fields with those names and invalid values; Fields skips such fields
 	notLevels, notTimes int
 	ascii               bool // the JSON line is ASCII only
 }
 
 // Fields returns the content of a JSON or logfmt line without level and time: the message, from the
-// field msg or message, and the other fields in order. Of several fields with one name, the last is
-// used. All of a text line is the message.
+// field msg or message, and the other fields in order. Of several fields with the same name, the
+// last is used. All of a text line is the message.
 func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	switch ev.Format {
 	case JSON:
@@ -99,26 +98,26 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	return "", attrs
 }
 
-// HasTimeField reports whether a field of a JSON or logfmt line is the time. The time of a line of
-// auditd is part of the field msg.
+// HasTimeField reports whether a field of a JSON or logfmt line is the time. It returns false for a
+// line of auditd, whose time is part of the field msg.
 func (ev *Event) HasTimeField() bool { return ev.timeKey != nil }
 
 // A Parser parses lines. It is not safe for concurrent use.
 type Parser struct {
-	// Format is the expected format of the lines. With Auto, each line has its own.
+	// Format is the expected format of the lines. With Auto, the format is detected for each line.
 	Format Format
 	// Location is the location of times without a zone. Nil means time.Local.
 	Location *time.Location
-	// Now, if not nil, determines the year of times without one: the latest year in which the time
-	// is at most one day in the future. A number at the beginning of a text line is a time only if
-	// it is close to Now; for that, nil means time.Now.
+	// Now, if not nil, determines the year of times without one. It is the latest year in which the
+	// time is at most one day in the future. A number at the beginning of a text line is a time
+	// only if it is close to Now, or to time.Now if Now is nil.
 	Now func() time.Time
-	// Unparsed counts the lines that did not have the expected Format and were treated as text.
+	// Unparsed counts the lines that did not have the expected Format and became text.
 	Unparsed uint64
 }
 
-// Parse sets ev to the content of one line, which raw contains with its end. It accepts every line:
-// input that is neither JSON nor logfmt is text. ev shares the memory of raw.
+// Parse sets ev to the content of one line. raw contains the line with its end of line. Parse
+// accepts every line: input that is neither JSON nor logfmt is text. ev shares the memory of raw.
 func (p *Parser) Parse(raw []byte, ev *Event) {
 	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
 	if p.Format == Auto || p.Format == JSON {
@@ -129,7 +128,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 		}
 	}
 	if p.Format == Auto || p.Format == Logfmt {
-		if ev.HasLevel || !ev.Time.IsZero() { // members of invalid JSON have set them
+		if ev.HasLevel || !ev.Time.IsZero() { // members of invalid JSON have set level or time
 			*ev = Event{Raw: raw, Line: ev.Line}
 		}
 		if p.logfmt(ev, p.Format == Logfmt) {
@@ -139,7 +138,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if p.Format != Text && p.Format != Auto {
 		p.Unparsed++
 	}
-	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // without level and time of the first fields
+	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // drops level and time of these members
 	at, timed := stamp.FindText(ev.Line, p.location(), p.Now)
 	if timed {
 		ev.Time = p.timeOf(&at)
@@ -149,7 +148,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	}
 }
 
-// ParseAs sets ev to the content of raw[:n], which must be a valid line of format f. raw[n:] is its
+// ParseAs sets ev to the content of raw[:n], which must be a valid line of format f. raw[n:] is the
 // end of line. For text it sets neither level nor time.
 func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	*ev = Event{Raw: raw, Line: raw[:n:n], Format: f}
@@ -164,9 +163,8 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 }
 
 // Rewrite replaces the line of ev with the line of now. before is the line of ev as parsed before
-// the change. If level or time differ between before and now, ev gets the new value. Otherwise ev
-// keeps them, because the input may have supplied better values than the line. ev also keeps its
-// other fields.
+// the change. If level or time differ between before and now, ev gets the new value. If not, ev
+// keeps its value, which the input may have supplied. ev also keeps its other fields.
 func (ev *Event) Rewrite(before, now *Event) {
 	old := *ev
 	*ev = *now
@@ -197,7 +195,7 @@ func (p *Parser) Note(ev *Event, name, value string) bool {
 	return true
 }
 
-// timeOf returns the time of a match. It adds the year if the match has none, or returns the zero
+// timeOf returns the time of a match. If the match has no year, timeOf adds it, or returns the zero
 // time if Now is nil.
 func (p *Parser) timeOf(m *stamp.Match) time.Time {
 	switch {
@@ -235,7 +233,7 @@ func IsObject(line []byte) bool {
 }
 
 // logfmt sets the fields of ev and reports whether its line consists of key=value pairs. If sure is
-// set, one pair is enough, and words without a value are allowed. Otherwise the line needs two
+// set, one pair is sufficient, and words without a value are allowed. If not, the line needs two
 // pairs or a common key of log lines, because text can contain an equals sign.
 func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	count, bare, known := 0, 0, false
@@ -255,15 +253,15 @@ func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	return ok && count > 0 && (sure || known || count > 1)
 }
 
-// mayTake reports whether a field with that key may set the level or time: one of them is not set,
-// or the field has the name that set it.
+// mayTake reports whether a field with the given key may set the level or time. It may if one of
+// them is not set, or if a field with that key set it.
 func (ev *Event) mayTake(key []byte) bool {
 	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
 }
 
-// field sets the level or time of ev if key is a common name for it and value is valid. Of several
-// such names the first is used, and of several fields with that name the last, as in most JSON
-// parsers. number allows value to be a Unix time: a number of seconds, milliseconds and so on.
+// field sets the level or time of ev if key is a common name for it and value is valid. If several
+// such names occur, the first one is used. If a name occurs several times, its last value is used,
+// as in most JSON parsers. number allows a Unix time: a number of seconds, milliseconds and so on.
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
 	case isLevelKey(key) && (!ev.HasLevel || string(key) == string(ev.levelKey)):
@@ -291,7 +289,8 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	}
 }
 
-// audit begins the field msg of a line of auditd. The time, in seconds since 1970, follows.
+// audit is the beginning of the field msg in a line of auditd. The time follows, in seconds since
+// 1970.
 var audit = []byte("audit(")
 
 // isTimeKey reports whether key is the time field of slog, zap, zerolog, logrus, pino, bunyan,

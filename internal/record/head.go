@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// A level ends within levelWithin bytes of a line, after at most levelWords words.
+// A level must end within the first levelWithin bytes and follow at most levelWords words.
 const (
 	levelWithin = 256
 	levelWords  = 12
@@ -23,10 +23,10 @@ type find struct {
 	why      string // why line[from:to] is a level; "": there is none
 }
 
-// textLevel returns the level of a text line. at is the time in the line. A level is never a word
-// of a sentence. Syslog, glog, Android and Tornado write it first. Other programs write it before
-// the message, mixed with the time, numbers, threads in brackets, loggers, hosts and programs. The
-// search ends at the first word of prose and at a quotation mark.
+// textLevel returns the level of a text line. at is the time in the line. A word of a sentence is
+// never a level. Syslog, glog, Android and Tornado write the level first. Other programs write it
+// before the message, among the time, numbers, thread names in brackets, loggers, hosts and
+// programs. The search ends at the first word of prose and at a quotation mark.
 func textLevel(line []byte, at *stamp.Match) find {
 	if f := prefixLevel(line); f.why != "" {
 		return f
@@ -53,12 +53,12 @@ type head struct {
 
 	// These fields describe the text before b[i].
 	timed  bool // the last word is the time
-	column bool // the last word and the next are in different columns, see following
+	column bool // a column separator is between the last word and the next, see following
 	tagged bool // a program name with a colon was found
 	php    bool // the word PHP was found
 }
 
-// next reads a word. It returns false at the end of the search.
+// next reads a word. It returns false when the search ends.
 func (h *head) next() bool {
 	h.separators()
 	i := h.i
@@ -126,8 +126,8 @@ func (h *head) isDash(i int) bool {
 	return i+1 < len(h.b) && h.b[i] == '-' && h.b[i+1] == ' ' && (i == 0 || h.b[i-1] == ' ')
 }
 
-// following returns the index of the next word, and whether the word is in another column: after a
-// tab, '|', " - " or several spaces.
+// following returns the index of the next word. column reports whether that word is in another
+// column: after a tab, '|', " - " or several spaces.
 func (h *head) following() (next int, column bool) {
 	next = h.i
 	for ; next < len(h.b); next++ {
@@ -141,8 +141,8 @@ func (h *head) following() (next int, column bool) {
 	return next, true
 }
 
-// wordEnd returns the end of the word at b[i:], including brackets attached to it and a quoted
-// value in it.
+// wordEnd returns the end of the word that begins at b[i], including attached brackets and a quoted
+// value.
 func (h *head) wordEnd(i int) int {
 	for ; i < len(h.b); i++ {
 		switch c := h.b[i]; c {
@@ -183,8 +183,7 @@ func (h *head) closed(i int) int {
 	return 0
 }
 
-// bracket reads the text in the brackets that begin at b[i]. It returns false at the end of the
-// search.
+// bracket reads the text in the brackets that begin at b[i]. It returns false when the search ends.
 func (h *head) bracket() bool {
 	from, end := h.i, h.closed(h.i)
 	if end == 0 {
@@ -221,20 +220,21 @@ func (h *head) bracket() bool {
 	return true
 }
 
-// isEdge reports whether text[i] separates words in brackets. The ends of text do.
+// isEdge reports whether text[i] separates words in brackets. The beginning and the end of text
+// also separate words.
 func isEdge(text []byte, i int) bool {
 	return i < 0 || i >= len(text) || strings.IndexByte(" :/,|", text[i]) >= 0
 }
 
-// isNote reports whether the word in the bracket at b[from] is a level that only MySQL uses: it
-// follows the time or the number of a thread.
+// isNote reports whether the word in the bracket at b[from] is a level that only MySQL uses. Such a
+// level follows the time or a thread number.
 func (h *head) isNote(word []byte, from int) bool {
 	front := bytes.TrimRight(h.b[:from], " ")
 	return (string(word) == "Note" || string(word) == "System") && (h.timed || len(front) > 0 && isDigit(front[len(front)-1]))
 }
 
-// word reads the word w = b[from:h.i]. timed reports whether the word before it is the time. word
-// returns false at the end of the search.
+// word reads the word w = b[from:h.i]. timed reports whether the previous word is the time. word
+// returns false when the search ends.
 func (h *head) word(w []byte, from int, timed bool) bool {
 	n := 0
 	for n < len(w) && isLetter(w[n]) {
@@ -265,7 +265,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 	if string(w) == "fail:" { // .NET
 		return h.found(slog.LevelError, from, from+len("fail"), "a level before the message")
 	}
-	odd := n // index of the first non-letter
+	odd := n // index of the first byte that is no letter
 	if n > 0 && isDigit(w[n-1]) {
 		odd--
 	}
@@ -315,15 +315,15 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 
 var equals = []byte{'='}
 
-// isProse reports whether w, whose leading letters end at odd, is a word of a sentence: letters
-// only, optionally followed by an apostrophe or by one final punctuation mark.
+// isProse reports whether w is a word of a sentence: only letters, optionally followed by an
+// apostrophe or one final punctuation mark. odd is the index of the first byte that is no letter.
 func isProse(w []byte, odd int) bool {
 	return odd == len(w) || w[odd] == '\'' || odd == len(w)-1 && strings.IndexByte(".!?", w[odd]) >= 0
 }
 
-// isColumn reports whether the level name, in lower case after the time, is in a column: another
-// column or a word that is not prose follows. The words error and warning can begin a sentence, but
-// count as levels in a column.
+// isColumn reports whether the level name, which is in lower case after the time, is in a column.
+// It is if another column follows, or a word that is not prose. In a column, even error and warning
+// are levels; elsewhere they may begin a sentence.
 func (h *head) isColumn(name []byte) bool {
 	at, column := h.following()
 	if column {
@@ -340,8 +340,8 @@ func (h *head) isColumn(name []byte) bool {
 	return !isProse(next, odd)
 }
 
-// isPrefix reports whether name, not in upper case, can be a level before a colon and the message.
-// The text "Config: x" or "trace: x" is about a configuration or a trace.
+// isPrefix reports whether name, which is not in upper case, can be a level before a colon and the
+// message. It returns false for words such as config and trace, because "trace: x" may be about a trace.
 func isPrefix(name []byte) bool {
 	switch strings.ToLower(string(name)) {
 	case "config", "fine", "finer", "finest", "trace", "verbose":
@@ -350,7 +350,7 @@ func isPrefix(name []byte) bool {
 	return true
 }
 
-// isHost reports whether the word before b[i] is a host: the name of a program follows.
+// isHost reports whether the word before b[i] is a host, because the name of a program follows.
 func (h *head) isHost() bool {
 	if h.at.Form == nil || !h.at.Form.Host {
 		return false
@@ -385,7 +385,7 @@ func redisLevel(mark byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// deviceLevel parses the levels of devices: %SYS-5-CONFIG_I: of Cisco, In(182) and
+// deviceLevel parses the level formats of devices: %SYS-5-CONFIG_I: of Cisco, In(182) and
 // cpu3:2097152)WARNING: of ESXi, daemon.info of BusyBox.
 func deviceLevel(w []byte) (l slog.Level, why string) {
 	if w[0] == '%' {
@@ -466,8 +466,8 @@ func prefixLevel(line []byte) (f find) {
 }
 
 // android matches the formats of logcat: -v brief and -v time (I/Tag( 12):), and -v threadtime,
-// whose columns end with the letter. Each can include a user: a number, an app such as u0_a12 or a
-// user name of Android. The last alternative requires a tag after the letter.
+// whose columns end with the letter. Each can include a user: a number, an app such as u0_a12 or an
+// Android user name. The last alternative requires a tag after the letter.
 var android = lazy.Regexp(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + androidUser + `: *)?\d+\):` +
 	`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + androidUser + ` +\d+ +\d+ +([A-Z]) .*:)`)
 

@@ -56,8 +56,8 @@ func Attrs(obj []byte) []slog.Attr {
 	return attrsAt(bytes.Clone(obj), space(obj, 0)) // one copy contains all names and texts
 }
 
-// attrsAt is Attrs for the object at b[at:]. The attributes share the memory of b, which must not
-// change afterwards.
+// attrsAt implements Attrs for the object at b[at:]. The attributes share the memory of b, which
+// must not change afterwards.
 func attrsAt(b []byte, at int) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	Members(b, at, func(m Member) bool {
@@ -81,7 +81,8 @@ func attrsAt(b []byte, at int) []slog.Attr {
 	return attrs
 }
 
-// number returns the JSON number s. Its Kind is numeric only if the encoders write the same digits.
+// number returns the value of the JSON number s. Its Kind is numeric only if the encoders write the
+// same digits.
 func number(s string) slog.Value {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		return slog.Int64Value(n)

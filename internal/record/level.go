@@ -28,7 +28,7 @@ func ParseLevel(s string) (slog.Level, error) {
 	return 0, fmt.Errorf("%q is not a level: use trace, debug, info, warn, error or fatal", s)
 }
 
-// levelOf returns the level that word names in any case. ok is false if it names none.
+// levelOf returns the level that word names, in any case. ok is false if word is no level name.
 func levelOf(word []byte) (l slog.Level, ok bool) {
 	if len(word) < 3 || len(word) > 13 {
 		return 0, false
@@ -70,7 +70,7 @@ func isLevelKey(key []byte) bool {
 }
 
 // fieldLevel parses the value of a level field: a name, a number of pino and bunyan (10 to 60), or
-// a syslog severity if the key has the name of one.
+// a syslog severity if the key is one that syslog uses.
 func fieldLevel(key, value []byte) (slog.Level, bool) {
 	if l, ok := levelOf(value); ok {
 		return l, true

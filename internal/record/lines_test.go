@@ -60,7 +60,7 @@ func TestLinesOfKnownProgramsHaveLevelAndTime(t *testing.T) {
 	}
 }
 
-// The output of the encoders is parsed as the same record: encoded again, it has the same bytes.
+// The output of the encoders is parsed as the same record: encoding it again gives the same bytes.
 func TestOutputOfThisLibraryIsParsed(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {

@@ -7,7 +7,7 @@ import (
 )
 
 // pairs calls yield with each key and value of a logfmt line, in order, until yield returns false.
-// The values are raw, with their quotes; the value of a key without '=' is nil. pairs returns false
+// The values are raw, including quotes; the value of a key without '=' is nil. pairs returns false
 // if yield did or if the line is not logfmt.
 func pairs(line []byte, yield func(key, value []byte) bool) bool {
 	for i := 0; ; {
@@ -58,8 +58,8 @@ func pairs(line []byte, yield func(key, value []byte) bool) bool {
 }
 
 // logfmtAttrs returns the pairs of a logfmt line as attributes. An unquoted value becomes a boolean
-// or a number if formatting it gives the same text; 1.10, 007 and 1e5 remain text. The value of a
-// key without '=' is true.
+// or a number if formatting the result gives the same text; 1.10, 007 and 1e5 remain text. The
+// value of a key without '=' is true.
 func logfmtAttrs(line []byte) []slog.Attr {
 	var attrs []slog.Attr
 	pairs(line, func(key, value []byte) bool {
@@ -69,7 +69,8 @@ func logfmtAttrs(line []byte) []slog.Attr {
 	return attrs
 }
 
-// IsText reports whether s, as an unquoted logfmt value, is text, and not a number or a boolean.
+// IsText reports whether s, as an unquoted logfmt value, is a text rather than a number or a
+// boolean.
 func IsText(s string) bool { return logfmtValue([]byte(s)).Kind() == slog.KindString }
 
 // logfmtValue returns the value of a raw logfmt value, see logfmtAttrs.

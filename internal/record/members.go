@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Member is the position of an object member or a logfmt pair in a line: its name is
-// line[Key:KeyEnd] and its value line[Value:End], both in raw form with quotes. For a
-// logfmt name without '=', Value and End equal KeyEnd.
+// A Member is the position of an object member or a logfmt pair in a line. Its name is
+// line[Key:KeyEnd] and its value line[Value:End], both raw, including quotes. For a logfmt name
+// without '=', Value and End equal KeyEnd.
 type Member struct{ Key, KeyEnd, Value, End int }
 
 // Members calls yield with the members of the object at b[obj:], in order, until yield returns
@@ -54,7 +54,7 @@ func AppendString(dst, quoted []byte) []byte {
 }
 
 // Pairs calls yield with the pairs of a logfmt line, in order, until yield returns false. It
-// returns false if that happened or the line is not logfmt.
+// returns false if yield did or if the line is not logfmt.
 func Pairs(line []byte, yield func(Member) bool) bool {
 	return pairs(line, func(key, value []byte) bool {
 		at := cap(line) - cap(key)
@@ -69,7 +69,7 @@ func Pairs(line []byte, yield func(Member) bool) bool {
 }
 
 // LogfmtText returns the text of a logfmt value. The text of a value without escapes shares its
-// memory. A nil value, from a name without '=', is the text true.
+// memory. For nil, the value of a name without '=', it returns true.
 func LogfmtText(value []byte) []byte {
 	switch {
 	case value == nil:

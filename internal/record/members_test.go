@@ -9,7 +9,7 @@ import (
 )
 
 // Members passes each member in its raw form and returns the index of the closing brace, or -1 if
-// yield ended it.
+// yield returned false.
 func TestMembersReturnsEachMember(t *testing.T) {
 	for line, want := range map[string]string{
 		`{}`: "", ` { } `: "", `{"a":1,"b" : [1,"}"] , "c":{"a":"\""} }`: `"a"=1 "b"=[1,"}"] "c"={"a":"\""} `,
@@ -52,7 +52,7 @@ func TestPairsReturnsEachPair(t *testing.T) {
 	}
 }
 
-// Rewrite changes level and time only if the new line has other ones than the line before.
+// Rewrite changes level and time only if they differ between the old and the new line.
 func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	more := []slog.Attr{slog.String("tag", "x")}
@@ -91,8 +91,8 @@ func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	}
 }
 
-// Fields omits level and time only if they were read from the line. If they have another source, the
-// members named level and time are kept.
+// Fields omits level and time only if they were read from the line. If they have another source, it
+// keeps the members level and time.
 func TestFieldsKeepMembersThatAreNotLevels(t *testing.T) {
 	var ev Event
 	(&Parser{}).Parse([]byte(`{"level":"odd","time":"soon","msg":"m"}`), &ev)

@@ -56,7 +56,7 @@ func TestFormatOfLines(t *testing.T) {
 			t.Errorf("%q is %v, want %v", c.line, got, c.want)
 		}
 	}
-	// A parser with an expected format accepts more lines in that format and loses no data.
+	// A parser with an expected format accepts more lines than Auto and loses no data.
 	for _, c := range []struct {
 		f        Format
 		line     string
@@ -215,13 +215,13 @@ func TestYears(t *testing.T) {
 	}
 	for _, c := range []struct{ now, line, want string }{
 		{"2026-11-23T10:00:00Z", "Nov 23 09:00:00 host app: x", "2026-11-23T08:00:00Z"},
-		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // the clock of the sender is ahead
+		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // the sender's clock is ahead
 		{"2026-11-23T10:00:00Z", "Nov 25 09:00:00 host app: x", "2025-11-25T08:00:00Z"},
 		{"2026-01-01T00:00:10Z", "<13>Dec 31 23:59:59 host app: x", "2025-12-31T22:59:59Z"},
 		{"2025-12-31T23:00:00Z", "I0101 00:30:00.5 1 x.go:1] x", "2025-12-31T23:30:00.5Z"},
 		{"2026-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2024-02-29T11:00:00Z"},
 		{"2103-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2096-02-29T11:00:00Z"},
-		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // does not exist in the year 2000, because of daylight saving time
+		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // does not exist in the year 2000 because of daylight saving time
 		{"2026-11-23T10:00:00Z", `{"time":"Nov 23 09:00:00"}`, "2026-11-23T08:00:00Z"},
 		{"2026-11-23T10:00:00Z", "2001-11-23 09:00:00 x", "2001-11-23T08:00:00Z"},
 	} {
@@ -238,8 +238,8 @@ func TestYears(t *testing.T) {
 	}
 }
 
-// A number at the beginning of a text line is its time only if it is near the time of
-// arrival. A number in a time field is always the time.
+// A number at the beginning of a text line is the time only if it is near the current time. A
+// number in a time field is always the time.
 func TestNumbers(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -357,7 +357,7 @@ func TestEncode(t *testing.T) {
 		{AsRaw, "", ""},
 		{AsRaw, `{"a":1}`, `{"a":1}`},
 
-		// JSON is unchanged: order, digits, duplicates, escapes, spaces.
+		// JSON is unchanged, including order, digits, duplicates, escapes and spaces.
 		{AsJSON, `{"z":1.00,"a":12345678901234567890.123,"z":1e400,"é":"\u00e9<>&"}` + "\r\n", `{"z":1.00,"a":12345678901234567890.123,"z":1e400,"é":"\u00e9<>&"}` + "\n"},
 		{AsJSON, ` { "a" : [ 1 , 2 ] } `, `{ "a" : [ 1 , 2 ] }` + "\n"},
 		{AsJSON, "{\"a\":\"\xff\xfe\xfd\"}", "{\"a\":\"\uFFFD\"}\n"},
@@ -391,8 +391,8 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// No member of a line is lost or changed. Level, time and message are removed once, where
-// they were found.
+// No member of a line is lost or changed. Level, time and message are each removed once, from the
+// member that provided them.
 func TestFields(t *testing.T) {
 	for _, c := range []struct{ in, msg, rest string }{
 		{`{"level":"x","ts":1714979289.5,"msg":"m","a":1,"level":"info","msg":"n","b":2}`, "n", `{"level":"x","msg":"m","a":1,"b":2}`},
@@ -423,7 +423,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// The metadata of an event has its time and level, or info.
+// Meta returns the time and the level of an event, or LevelInfo if there is no level.
 func TestMeta(t *testing.T) {
 	ev := parse(Auto, "2015-07-29 19:04:29,071 - WARN x")
 	if m := Meta(&ev); m.Time != time.Date(2015, 7, 29, 19, 4, 29, 71e6, time.UTC).UnixNano() || m.Level != slog.LevelWarn || m.Stream != 0 {
@@ -456,7 +456,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The number of lines with a level in the sample logs, counted with grep.
+// The expected numbers of lines with a level in the sample logs were counted with grep.
 func TestSampleLogs(t *testing.T) {
 	for name, want := range map[string]map[slog.Level]int{
 		"Apache":    {slog.LevelInfo: 1405, slog.LevelError: 595},
@@ -491,7 +491,7 @@ func TestSampleLogs(t *testing.T) {
 	}
 }
 
-// Any input produces one valid line, and text lines and valid JSON keep their contents.
+// Any input produces one valid line. Text lines and valid JSON keep their contents.
 func FuzzEncode(f *testing.F) {
 	for _, s := range []string{"x", `{"a":[1,{"b":2}],"level":"info"}`, `a=1 b="x\"y" level=warn`, "\xff\x00\n", "[error] x", `{"":{"":""}}`, `{"time":1700000000}`, `a=- b=-0 c=1.`, `\ =1 x=2`,
 		"11-23 10:11:12.345  1  2 I Tag: x", "E/Tag( 1): x", "[I 1", "Feb 29 10:11:12 Info x", "INFO[0]", `{"time":"Nov 23 10:11:12"}`} {

@@ -12,18 +12,19 @@ import (
 const maxDepth = 10_000
 
 // A scan validates the JSON of one line like json.Valid and, in the same pass, reports the members
-// of the outermost object to a Parser. The methods and functions that return only an index take the
-// index of a value, or of a part of it, and return the index after it, or -1 if it is invalid.
+// of the outermost object to a Parser. A method or function that returns only an index takes the
+// index of a value or a part of it. It returns the index after that part, or -1 if the part is
+// invalid.
 type scan struct {
 	b     []byte
 	depth int
-	high  uint64 // OR of the bytes of all strings: bit 7 of a byte is set if the line is not ASCII
+	high  uint64 // bitwise OR of the bytes of all strings: bit 7 of a byte is set if the line is not ASCII
 
-	p  *Parser // nil: validate only
+	p  *Parser // receives the members; nil: validate only
 	ev *Event
 }
 
-// ones has a 1 in each byte, highs the highest bit of each byte.
+// ones has a 1 in each byte, and highs has the highest bit of each byte.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
@@ -65,7 +66,8 @@ func (s *scan) value(i int) int {
 	return numeral(b, i)
 }
 
-// object scans the object whose opening brace is b[i]. It reports the members of the outermost one.
+// object scans the object whose opening brace is b[i]. If it is the outermost object, object
+// reports its members.
 func (s *scan) object(i int) int {
 	b := s.b
 	if s.depth++; s.depth > maxDepth {
@@ -148,7 +150,7 @@ func (s *scan) list(i int) int {
 	}
 }
 
-// member reports a member of the outermost object to the Parser. key is without quotes, value is
+// member reports a member of the outermost object to the Parser. key is without quotes; value is
 // raw.
 func (s *scan) member(key, value []byte) {
 	if value[0] == '[' && string(key) == "PRIORITY" {
@@ -163,8 +165,7 @@ func (s *scan) member(key, value []byte) {
 	}
 }
 
-// text scans the rest of a string whose first character is b[i], eight bytes at a time, like
-// package jsontext.
+// text scans the rest of a string from b[i], eight bytes at a time, like package jsontext.
 func (s *scan) text(i int) int {
 	b := s.b
 	high := uint64(0)
@@ -195,7 +196,7 @@ func (s *scan) text(i int) int {
 	}
 }
 
-// escaped scans the escape sequence whose backslash is before b[i].
+// escaped scans an escape sequence. b[i] is the byte after its backslash.
 func escaped(b []byte, i int) int {
 	if i >= len(b) {
 		return -1

@@ -104,7 +104,7 @@ func TestScan(t *testing.T) {
 	for _, s := range scanned {
 		checkScan(t, []byte(s))
 	}
-	// All prefixes of a line, and the line with another byte at each position.
+	// Test all prefixes of a line, and the line with another byte at each position.
 	line := []byte(scanned[0])
 	for i := range line {
 		checkScan(t, line[:i])
@@ -115,7 +115,7 @@ func TestScan(t *testing.T) {
 		}
 		line[i] = had
 	}
-	// Strings that end at every offset within a word.
+	// Test strings that end at every offset within a word.
 	for n := range 40 {
 		for _, end := range []string{`"}`, `"} `, `"`, `\"}`, "\x01\"}", `é"}`, `\u00e9"}`, `","level":"warn"}`} {
 			checkScan(t, []byte(`{"a":"`+strings.Repeat("x", n)+end))
@@ -149,7 +149,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A line already in the wanted form is not copied.
+// A line that is already in the wanted format is not copied.
 func TestEncodeInPlace(t *testing.T) {
 	for _, c := range []struct {
 		line    string

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// maxGroups limits the nesting of objects whose names become prefixes. Objects nested more deeply
-// are written like lists.
+// maxGroups limits the nesting of objects whose names become prefixes. More deeply nested objects
+// are written as JSON text, like lists.
 const maxGroups = 100
 
 // A flattener writes the members of objects as logfmt pairs. It does not allocate memory once its
@@ -93,7 +93,7 @@ func (f *flattener) unescaped(s []byte, form form) []byte {
 	return f.text
 }
 
-// A form is the conversion from the raw content of a JSON string to logfmt.
+// A form determines how the raw content of a JSON string becomes logfmt.
 type form uint8
 
 const (
@@ -143,7 +143,7 @@ func stringAt(b []byte, i int) (s []byte, is form, next int) {
 	}
 }
 
-// lastWord returns fewer than eight bytes as a word, with quotes after them.
+// lastWord returns a slice of fewer than eight bytes as a word, padded with quotes.
 func lastWord(b []byte) uint64 {
 	w := [8]byte{'"', '"', '"', '"', '"', '"', '"', '"'}
 	copy(w[:], b)

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// checkFlat compares the flattened form of a JSON line with its members encoded
-// individually as attributes.
+// checkFlat compares the flattened form of a JSON line with its members, each encoded as an
+// attribute.
 func checkFlat(t *testing.T, line []byte) {
 	t.Helper()
 	ev := parse(JSON, string(line))
@@ -28,7 +28,7 @@ func checkFlat(t *testing.T, line []byte) {
 		t.Fatalf("%q became %q, then %q", line, got, again)
 	}
 	if bytes.Count(line, []byte{'{'}) > maxGroups || bytes.IndexByte(ev.Line, '\r') >= 0 || !utf8.Valid(line) {
-		return // Attrs omits members that are nested deeper and changes such lists
+		return // Attrs omits members that are nested more deeply, and changes lists that contain them
 	}
 	want, _, _ := enc.pairs.Append([]byte("before "), &encode.Record{Attrs: Attrs(ev.Line)})
 	if !bytes.Equal(got, want) {
@@ -52,7 +52,7 @@ func TestFlatten(t *testing.T) {
 	for _, s := range flattened {
 		checkFlat(t, []byte(s))
 	}
-	for n := range 30 { // the string ends at every offset within a word
+	for n := range 30 { // with the end of the string at every offset within a word
 		x := strings.Repeat("x", n)
 		for _, end := range []string{"", " ", "=", "é", "\x7f", `\n`, ` "`[:1] + `\"`} {
 			checkFlat(t, []byte(`{"`+x+end+`":"`+x+end+`"}`))

@@ -6,9 +6,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// err returns a replacement for err if a text that encoders write of it must change: its
-// message, its %+v form, the messages of the errors it wraps, or a textual stack. The
-// replacement has all these texts, redacted, and does not wrap any part of err.
+// err returns a replacement for err if a text of err that encoders write must change: its message,
+// its %+v form, the messages of the errors it wraps, or a textual stack. The replacement has all
+// these texts, redacted, and does not wrap any part of err.
 func (w *Walker) err(err error, at span) (error, bool) {
 	links := 0
 	if !w.changes(err, at, 1, &links) {
@@ -75,7 +75,7 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 	return &several{t, all}
 }
 
-// textsOf returns the redacted texts of err, but not the texts of the errors that it wraps. It also
+// textsOf returns the redacted texts of err, except those of the errors that it wraps. changed
 // reports whether one of the texts changed.
 func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	var more, trace bool
@@ -91,11 +91,11 @@ func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	return t, changed || more || trace
 }
 
-// texts is the replacement for an error. It consists only of redacted texts.
+// texts is the replacement for an error. It contains only redacted texts.
 type texts struct {
 	text     string
 	more     string        // the %+v form
-	trace    string        // the stack as a text
+	trace    string        // the stack in text form
 	pcs      []uintptr     // the stack as program counters
 	original *values.Shape // type of the replaced error
 }
@@ -114,8 +114,8 @@ func (t *texts) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), t.text)
 }
 
-// There is one type for each combination of wrapping and stack method, because encoders examine
-// which methods an error has.
+// There is a type for each combination of wrapping and stack methods, because encoders test for
+// these methods.
 type (
 	single struct {
 		texts

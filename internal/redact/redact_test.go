@@ -69,8 +69,8 @@ func TestFoldIgnoresCase(t *testing.T) {
 	}
 }
 
-// A redacted struct is written with the same field names and options as the struct, by
-// encoding/json and by package fluent.
+// encoding/json and package fluent write a redacted struct with the same field names and options as
+// the struct.
 func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	type In struct {
 		A int    `json:"a"`
@@ -103,7 +103,7 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 			t.Fatal("it is not changed")
 		}
 		want := strings.ReplaceAll(string(must(json.Marshal(v))), `"secret":"s"`, `"secret":"[redacted]"`)
-		// The map is the last field, and its keys are sorted in both cases.
+		// The map is the last field, and its keys are sorted in both results.
 		if got := string(must(json.Marshal(out))); got != want {
 			t.Errorf("%s, want\n%s", got, want)
 		}
@@ -113,8 +113,8 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	}
 }
 
-// mayMatch returns false for types in which no rule can match. It may be called for recursive
-// types, and from many goroutines.
+// mayMatch returns false for types in which no rule can match. It handles recursive types and
+// concurrent calls.
 func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	type tree struct {
 		Left, Right *tree
@@ -140,8 +140,8 @@ func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	}
 }
 
-// In FuzzText, JSON stays valid, names matched by a rule lose their values, and a text without
-// names does not change.
+// JSON stays valid, names matched by a rule lose their values, and a text without names does not
+// change.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{
 		`{"pin":1}`, `[{"a":"b","pin":{"x":[1]}}]`, `"pin":"`, `"{\"pin\":1}"`, `{"pin":`, `"`, `\"`, `{"a":{"pin":"` + "\xff" + `"}}`, `"pin" : x"`, `{"p\u0069n":1}`,
@@ -172,8 +172,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// The number of active path nodes is bounded, however many paths lead to a node and however deep a
-// value is.
+// The number of active path nodes is bounded, regardless of the number of paths and the depth of a
+// value.
 func TestManyPathsDoNotMultiplyNodes(t *testing.T) {
 	type node struct {
 		Next *node `json:"next"`

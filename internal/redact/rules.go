@@ -40,8 +40,8 @@ type Config struct {
 
 // Rules are a compiled Config. They are immutable and safe for concurrent use.
 type Rules struct {
-	// keys contains the keys without dots, in folded case. lens has one bit for each length of an
-	// ASCII key. Bit 63 is for all longer keys.
+	// keys contains the keys without dots, in folded case. Each bit in lens means that there is an
+	// ASCII key of that length; bit 63 means 63 bytes or more.
 	keys map[string]bool
 	lens uint64
 	// globs are made from the keys without dots that begin or end with *.
@@ -145,7 +145,7 @@ func split(path string) ([]string, error) {
 // A glob is a key that matches all names that begin with, end with or contain its text.
 type glob struct {
 	text          []byte // the text without *, in folded case
-	before, after bool   // other text may be before, or after, the text
+	before, after bool   // further text may precede, or follow, the field text
 }
 
 // globOf returns the glob of a key such as "*token", "token*" or "*token*".
@@ -175,8 +175,7 @@ func (r *Rules) addKey(folded string) {
 	r.lens |= 1 << min(len(folded), 63)
 }
 
-// addLast stores the last name of a path. It is used for texts whose enclosing groups are not
-// known.
+// addLast stores the last name of a path. It is used for texts whose enclosing groups are unknown.
 func (r *Rules) addLast(parts []string) {
 	if parts[len(parts)-1] == "*" {
 		r.stars = true
@@ -193,7 +192,7 @@ func (r *Rules) addLast(parts []string) {
 // matchesNames reports whether there are rules that match names.
 func (r *Rules) matchesNames() bool { return len(r.keys)+len(r.globs) > 0 || r.hasPaths() }
 
-// hasPaths reports whether there are rules with several names: paths or keys with dots.
+// hasPaths reports whether there are rules with several names: paths, or keys with dots.
 func (r *Rules) hasPaths() bool { return r.paths != nil || r.anywhere != nil }
 
 // values reports whether there are rules that apply within values.
@@ -225,7 +224,7 @@ func (n *node) add(parts []string) *node {
 	return n
 }
 
-// fold appends s in folded case: strings that differ only in case have the same result.
+// fold appends s in folded case. Strings that differ only in case have the same result.
 func fold(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -256,8 +255,8 @@ func (r *Rules) matches(folded []byte) bool {
 	return false
 }
 
-// mayMatch reports whether a rule may match in a value with the Shape s. It returns false if
-// neither the names of the fields nor the kinds of the values can match a rule.
+// mayMatch reports whether a rule may match in a value with the Shape s. It considers the names of
+// the fields and the kinds of the values.
 func (r *Rules) mayMatch(s *values.Shape) bool {
 	if known, ok := r.matchable.Load(s); ok {
 		return known.(bool)
@@ -273,7 +272,7 @@ func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 		return false
 	}
 	seen[s] = true
-	if !r.values() { // functions are called only for attributes
+	if !r.values() { // functions are called for attributes only
 		return s.Methods&values.HasAppendAttrs != 0
 	}
 	if s.ByAddr != 0 && s.Kind != values.Pointer {
@@ -296,7 +295,7 @@ func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 	return true
 }
 
-// mayEndAt reports whether a rule may match a value with the given name, whatever encloses it.
+// mayEndAt reports whether some rule may match a value with the given name, in any group.
 func (r *Rules) mayEndAt(name string) bool {
 	w := Walker{rules: r}
 	return r.stars || w.mayEndAt(name)

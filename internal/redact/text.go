@@ -12,9 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// text redacts a text. If the text is JSON, or contains quoted JSON, the values of matching names
-// are replaced. After that, matches of the patterns are replaced. deep is the number of enclosing
-// quoted texts.
+// text redacts a text. If the text is JSON, or contains quoted JSON, text replaces the values of
+// matching names. After that, it replaces the matches of the patterns. deep is the number of
+// enclosing quoted texts.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {
 		return w.rules.text, true
@@ -31,7 +31,7 @@ func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 }
 
 // document redacts b, the JSON that a method returned. The result is JSON, unless a match of a
-// pattern spans several of its elements.
+// pattern spans several elements of b.
 func (w *Walker) document(b []byte, at span) (any, bool) {
 	s := unsafeString(b)
 	if !json.Valid(b) {
@@ -66,8 +66,8 @@ func (w *Walker) match(s string) (string, bool) {
 	return s, changed
 }
 
-// replace replaces the matches of re in s by replacement. It does not replace empty matches, such as
-// those of \b.
+// replace replaces the matches of re in s with replacement. It does not replace empty matches, such
+// as those of \b.
 func replace(re *regexp.Regexp, s, replacement string) string {
 	return re.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "" {
@@ -84,12 +84,12 @@ func (w *Walker) redactJSON(s string, at span, deep int) (string, bool) {
 	return d.result()
 }
 
-// An edit replaces parts of a text while it is read once.
+// An edit reads a text once and replaces parts of it.
 type edit struct {
 	src  string
 	pos  int
 	out  []byte
-	done int // length of the prefix of src that is in out, possibly changed; 0: nothing was replaced yet
+	done int // length of the prefix of src that out replaces; 0: nothing is replaced so far
 }
 
 func (d *edit) replace(from, to int, text string) {
@@ -234,7 +234,7 @@ func quotedLen(s string) int {
 	return len(s)
 }
 
-// redactFragments redacts a text that may contain JSON or parts of it. It searches for a quoted
+// redactFragments redacts a text that may contain JSON or parts of JSON. It searches for a quoted
 // name with a colon. If a rule matches the name, the value after the colon is replaced.
 func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
@@ -260,7 +260,7 @@ func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 			continue
 		}
 		if strings.IndexByte(raw, '\\') < 0 {
-			d.pos = from + 1 // the quote may be a closing one, so the search continues after it
+			d.pos = from + 1 // the quote may close a string, so the search continues after it
 			continue
 		}
 		if t, ch := w.text(name, at, deep+1); ch {
@@ -270,7 +270,7 @@ func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 	}
 }
 
-// mayEndAt reports whether a rule may match a value with the given name, whatever encloses it.
+// mayEndAt reports whether some rule may match a value with the given name, in any group.
 func (w *Walker) mayEndAt(name string) bool {
 	r := w.rules
 	if r.every {
@@ -322,8 +322,8 @@ func unescape(s string) string {
 	}
 }
 
-// surrogate returns the half of a surrogate pair, written as \ud83d, at the beginning of s, or 0 if
-// there is none.
+// surrogate returns the surrogate at the beginning of s, which is written as \ud83d, or 0 if there
+// is none.
 func surrogate(s string) rune {
 	if len(s) < 6 || s[:2] != `\u` {
 		return 0

@@ -17,9 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A filter is a [values.Emitter] that applies the rules to the value it receives, and emits the
-// result to the next Emitter. Without a next Emitter it only determines whether the rules change
-// the value.
+// A filter is a [values.Emitter] that applies the rules to a value and emits the result to the next
+// Emitter. Without a next Emitter, it only determines whether the rules change the value.
 type filter struct {
 	values.Emitter // the next Emitter; may be nil
 	w              *Walker
@@ -27,14 +26,14 @@ type filter struct {
 	at             span // nodes of the rules for the next value
 	open           []container
 	hide           bool // the next value must be replaced
-	hidden         int  // number of open lists and maps within a hidden value
+	hidden         int  // number of open lists and maps within the hidden value
 	changed        bool
 	failed         error // error of a walk within inspect
 }
 
 // A container is an open list or map.
 type container struct {
-	at    span // nodes of the rules for its elements
+	at    span // nodes of the rules for the elements of the container
 	mark  int  // length of Walker.nodes before the container
 	inner int  // length of Walker.nodes in the container
 	list  bool
@@ -46,12 +45,12 @@ var errChanged = errors.New("changed")
 
 var attrType = reflect.TypeFor[slog.Attr]()
 
-// value redacts a value that is of none of slog's kinds. If any part of it must change, value
+// value redacts a value of a type that slog does not know. If any part of it must change, value
 // returns a replacement.
 //
-// Encoders may write a value by calling one of its methods, or according to its kind. Therefore the
-// result of each of these is examined. The replacement has none of the methods, so that no encoder
-// writes another text.
+// Encoders may write a value by calling one of its methods, or according to its reflect.Kind.
+// Therefore the result of each of these is examined. The replacement has none of the methods, so no
+// encoder writes another text.
 func (w *Walker) value(x any, at span) (out any, changed bool) {
 	f := w.filter
 	if f == nil {
@@ -111,7 +110,7 @@ func (f *filter) hideNext() bool {
 	return true
 }
 
-// replace emits a text instead of the next value.
+// replace emits text instead of the next value.
 func (f *filter) replace(text string) {
 	f.changed = true
 	if f.Emitter != nil {
@@ -167,7 +166,7 @@ func (f *filter) number(v slog.Value, emit func(values.Emitter)) {
 	f.text(s, changed, emit)
 }
 
-// text emits s if changed is true. If not, it emits the value itself by calling emit.
+// text emits s if changed is true. If it is false, text calls emit, which emits the original value.
 func (f *filter) text(s string, changed bool, emit func(values.Emitter)) {
 	switch {
 	case f.hideNext():
@@ -305,8 +304,8 @@ func (f *filter) Err() error {
 	return f.failed
 }
 
-// inspect redacts the results of methods that encoders may call but the Walk does not. It reports
-// whether it has emitted the value.
+// inspect redacts the results of methods that encoders may call but the walk over the value does
+// not. It reports whether it has emitted the value.
 func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 	if f.hide || f.hidden > 0 || !v.CanInterface() || !f.w.rules.values() {
 		return false
@@ -333,7 +332,7 @@ func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 		seen = s.ByAddr
 	}
 	if seen&(values.HasLogValue|values.HasAppendAttrs|values.HasError) != 0 || s.Kind == values.Pointer && v.IsNil() {
-		return false // the Walk examines the result, which is the value in every format
+		return false // the walk examines the result, which is the value in every format
 	}
 	out, changed := f.w.methods(receiver(v, s), s.ByAddr, f.at)
 	if !changed {
@@ -369,8 +368,8 @@ func (f *filter) attr(a slog.Attr) {
 	f.EndMap()
 }
 
-// receiver returns v with the methods of its type and of its pointer type, which an encoder can
-// call if it has the address.
+// receiver returns v, or its address if v is addressable, so that the result has all methods that
+// an encoder can call.
 func receiver(v reflect.Value, s *values.Shape) any {
 	switch {
 	case s.Kind == values.Pointer, s.ByAddr == s.Methods && !v.CanAddr():
@@ -470,8 +469,8 @@ func changedTo(s string, changed bool) (any, bool) {
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // A builder is a [values.Emitter] that builds a Go value from the calls it receives. A map becomes
-// a values.Object, so that the order of the members and the names of struct fields in each format
-// are kept.
+// a values.Object, which keeps the order of the members and the name of a struct field in each
+// format.
 type builder struct {
 	out  any
 	open []any         // the open lists and maps: each is a *values.Object or a *[]any
@@ -532,7 +531,8 @@ func (b *builder) Key(name string) {
 	b.next = values.Member{Key: strings.Clone(key)}
 }
 
-// begin opens a list or a map. Until it ends, the enclosing one contains a pointer to it.
+// begin opens a list or a map. Until the list or map ends, the enclosing one contains a pointer to
+// it.
 func (b *builder) begin(v any) {
 	b.put(v)
 	b.open = append(b.open, v)

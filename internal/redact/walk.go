@@ -22,17 +22,17 @@ const (
 	maxKept = 256
 )
 
-// Replacements for data that is not examined. They contain no secrets.
+// Replacements for data that is not examined.
 const (
 	tooDeep  = "!ERROR: nested too deeply to be redacted"
 	withheld = "!ERROR: withheld, because its redaction did not end"
 )
 
 // A Place is the state of the rules inside groups opened by WithGroup. It is immutable. A nil Place
-// is outside all groups.
+// means no groups.
 type Place struct {
 	names []string
-	nodes []*node // nodes of the rules' trees that the names of the groups have reached
+	nodes []*node // nodes that the names of the groups have reached in the trees of the rules
 	all   bool    // a rule matches one of the groups, so all attributes inside are redacted
 }
 
@@ -51,7 +51,7 @@ func (r *Rules) Group(in *Place, name string) (*Place, string) {
 }
 
 // With returns a redacted copy of attrs, which a logger adds to all its records. If redaction
-// panics, the result of Withheld replaces all attributes.
+// panics, With returns the result of Withheld instead.
 func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 	defer func() {
 		if recover() != nil {
@@ -65,27 +65,27 @@ func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 // Withheld returns the replacement for attributes that cannot be redacted.
 func Withheld() []slog.Attr { return []slog.Attr{slog.String("redaction", withheld)} }
 
-// A span is a range of Walker.nodes: the nodes of the rules' trees that the names so far have
-// reached.
+// A span is a range of Walker.nodes: the nodes that the names so far have reached in the trees of
+// the rules.
 type span struct{ from, to int }
 
-// A Walker applies rules to one record at a time and owns the memory that this requires. It is not
-// safe for concurrent use. The zero value is ready for use.
+// A Walker applies rules to one record at a time. It owns the memory for that. It is not safe for
+// concurrent use. The zero value is ready for use.
 type Walker struct {
 	rules   *Rules
 	all     bool        // everything is redacted, see Place
 	nodes   []*node     // a stack of spans
 	names   []string    // names of the open groups, for functions
 	key     string      // key of the current attribute
-	spare   []slog.Attr // memory for groups that differ from the caller's
+	spare   []slog.Attr // memory for groups that differ from the original
 	folded  []byte
 	scratch values.AttrScratch
 
-	within int // number of enclosing values; a LogValuer in them is replaced only if it changes
+	within int // number of enclosing values; in a value, a LogValuer is replaced only if it changes
 
 	depth      int // current depth of groups
 	expansions int // number of groups that methods returned
-	nodesSeen  int // number of composite values examined
+	nodesSeen  int // number of composite values examined so far
 	filter     *filter
 }
 
@@ -118,7 +118,7 @@ func (w *Walker) Reset() {
 	w.names = w.names[:0]
 }
 
-// enter begins at the Place in, and returns its nodes.
+// enter begins a record at the Place in, and returns the nodes of that Place.
 func (w *Walker) enter(in *Place) span {
 	w.nodes, w.names, w.all = w.nodes[:0], w.names[:0], false
 	if in == nil {
@@ -133,9 +133,9 @@ func (w *Walker) enter(in *Place) span {
 	return span{0, len(w.nodes)}
 }
 
-// step returns the nodes of the rules' trees that name reaches from the nodes at. Each part of name
-// between dots counts as a name. step also reports whether a rule matches name. It pushes nodes
-// onto w.nodes, which the caller removes again.
+// step returns the nodes that name reaches from the nodes at in the trees of the rules. Each part
+// of name between dots counts as a name. hit reports whether a rule matches name. step pushes nodes
+// onto w.nodes; the caller removes them.
 func (w *Walker) step(at span, name string) (next span, hit bool) {
 	r := w.rules
 	if !r.matchesNames() {
@@ -176,8 +176,8 @@ func (w *Walker) push(n *node) (hit bool) {
 	return hit
 }
 
-// element returns the nodes that an element of a list reaches from the nodes at. A path may contain
-// a * for the elements, or omit them.
+// element returns the nodes that a list element reaches from the nodes at. A path may contain a *
+// for the elements, or omit them.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {
@@ -192,7 +192,7 @@ func (w *Walker) element(at span) (next span, hit bool) {
 }
 
 // unique removes duplicates from the nodes from index start on, and returns their span. Several
-// paths can reach a node, and their number would grow with each level.
+// paths can reach the same node, so without unique the number of nodes would grow with each level.
 func (w *Walker) unique(start int) span {
 	to := start
 	for _, n := range w.nodes[start:] {
@@ -206,7 +206,7 @@ func (w *Walker) unique(start int) span {
 }
 
 // attrs redacts attributes. If own is true, the slice is memory of the walker and is changed in
-// place. Otherwise attrs copies the slice if an attribute changes.
+// place. If own is false and an attribute changes, attrs copies the slice.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
 	n := 0 // number of attributes in out
@@ -229,7 +229,7 @@ func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	return out[:n]
 }
 
-// attr redacts one attribute. keep is false if it is removed.
+// attr redacts one attribute. keep is false if the attribute is removed.
 func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value, changed = a.Value.Resolve(), w.within == 0
@@ -270,7 +270,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	return keep, changed
 }
 
-// redactValue redacts the value of an attribute. at are the nodes for its key.
+// redactValue redacts the value of an attribute. at is the span of nodes for its key.
 func (w *Walker) redactValue(at span, a *slog.Attr) (keep, changed bool) {
 	text := ""
 	switch a.Value.Kind() {
@@ -334,7 +334,8 @@ func same(a, b *slog.Value) bool {
 	return *(*words)(unsafe.Pointer(a)) == *(*words)(unsafe.Pointer(b))
 }
 
-// replaceAttr calls the functions for an attribute. A panic becomes the value.
+// replaceAttr calls the functions for an attribute. If a function panics, the panic becomes the
+// value.
 func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
 		var groups []string
@@ -387,8 +388,8 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// redactAny redacts an attribute whose value is of none of slog's kinds. If the result is a group,
-// it is returned as []slog.Attr.
+// redactAny redacts an attribute of a type that slog does not know. If the result is a group, it is
+// returned as []slog.Attr.
 func (w *Walker) redactAny(x any, at span) (out any, changed bool) {
 	s := values.ShapeOf(reflect.TypeOf(x))
 	if !w.rules.mayMatch(s) {

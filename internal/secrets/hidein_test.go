@@ -24,8 +24,8 @@ func TestHideInKeepsWrappedErrors(t *testing.T) {
 	}
 }
 
-// A secret that is a word remains in a system error, because a gap in a well-known text would
-// reveal it. In a text that a server may have written, such a secret is hidden.
+// A secret that is a word is not hidden in a system error, because a gap in a well-known text would
+// reveal it. It is hidden in a text that a server may have written.
 func TestHideInWords(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for _, tt := range []struct {

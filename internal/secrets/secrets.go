@@ -17,13 +17,12 @@ import (
 	"unicode/utf8"
 )
 
-// longWord is the length in bytes from which a secret is not considered a word.
+// longWord is the length in bytes from which a secret is not treated as a word.
 const longWord = 16
 
-// Hide replaces every secret in text, which a server may have written, by mark. It also finds
-// escaped forms. A secret that is a word, or that has at most three bytes, may be a part of another
-// word. In that case the whole word is replaced, because a gap in it would reveal the secret. Empty
-// secrets are ignored.
+// Hide replaces every secret in text, which a server may have written, with mark. It also finds
+// escaped forms. If a secret is a word or has at most three bytes, Hide replaces the whole word
+// that contains it, because a gap would reveal the secret. Empty secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, wordAround)
 }
@@ -36,7 +35,7 @@ func HideOwn(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, delimited)
 }
 
-// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. For a
+// HideIn returns err with its secrets replaced with mark, or err itself if it contains none. For a
 // system error it uses [HideOwn]. Any other error may contain text of a server, so HideIn uses
 // [Hide]. errors.Is and errors.As still find the errors that err wraps; errors.Unwrap does not.
 func HideIn(err error, mark string, secrets ...string) error {
@@ -51,8 +50,8 @@ func HideIn(err error, mark string, secrets ...string) error {
 	return &hidden{err, text}
 }
 
-// isOwn reports whether err contains no text of a server. It returns true if the text of err ends
-// in the text of a system error.
+// isOwn reports whether err ends in the text of a system error. Such an error contains no text of a
+// server.
 func isOwn(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && strings.HasSuffix(err.Error(), op.Error()) {
@@ -66,10 +65,10 @@ func isOwn(err error) bool {
 	return false
 }
 
-// replace replaces the secrets in text by mark. For a secret that may be a word, it replaces the
-// range that the function around returns.
+// replace replaces the secrets in text with mark. For a secret that may be a word, it replaces the
+// range that around returns.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
-	covered := make([]bool, len(text)) // for each byte of text: it must be replaced
+	covered := make([]bool, len(text)) // reports for each byte of text whether it must be replaced
 	found := false
 	plain, source := percentDecoded(text)
 	cover := func(in, secret string, at func(int) int) {
@@ -130,7 +129,7 @@ func percentDecoded(text string) (plain string, source []int) {
 	return string(b), append(source, len(text))
 }
 
-// forms returns the secrets and their forms in a URL, in JSON and in HTML.
+// forms returns the secrets, and their encoded forms in a URL, in JSON and in HTML.
 func forms(secrets []string) (all []string) {
 	add := func(s string, err error) {
 		if s != "" && err == nil && !slices.Contains(all, s) {
@@ -169,8 +168,8 @@ func wordAround(text string, from, to int) (int, int) {
 	return from, to
 }
 
-// delimited returns the range text[from:to] if it is delimited as in a URL or in quotation marks,
-// otherwise an empty range.
+// delimited returns the range text[from:to] if it is delimited as in a URL or in quotation marks.
+// If it is not, delimited returns an empty range.
 func delimited(text string, from, to int) (int, int) {
 	if from > 0 && strings.IndexByte(`:/=#?&"`, text[from-1]) >= 0 && (to == len(text) || strings.IndexByte(`@&#"/?:,; `, text[to]) >= 0) {
 		return from, to
@@ -180,7 +179,7 @@ func delimited(text string, from, to int) (int, int) {
 
 // isWord reports whether s may be a word of a sentence.
 func isWord(s string) bool {
-	small := false // the text contains a lower-case letter before r
+	small := false // the text before r contains a lower-case letter
 	for _, r := range s {
 		if !unicode.IsLetter(r) || small && unicode.IsUpper(r) {
 			return false

@@ -28,7 +28,7 @@ func TestHideOwnKeepsWordsOfSentences(t *testing.T) {
 	}
 }
 
-// In a text of a server all secrets are hidden, and no gap in a word reveals a secret.
+// All secrets in a text of a server are hidden, and no gap in a word reveals a secret.
 func TestHideLeavesNoGapInWord(t *testing.T) {
 	for _, tt := range []struct {
 		text    string

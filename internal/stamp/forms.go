@@ -19,7 +19,7 @@ type place uint8
 
 const (
 	anywhere place = iota // in the first 96 bytes
-	first                 // at the start of the line, or after an opening bracket at the start
+	first                 // at the start of the line or after an opening bracket there
 	audited               // after "audit("
 )
 
@@ -73,9 +73,9 @@ var forms = []*Form{
 	{Name: "glog with a year", layout: "LYmd C", Glog: true},
 }
 
-// byDigits contains the forms by the number of digits at their beginning; the last entry is for
-// nine or more digits. byName contains the forms that begin with the name of a day or month, and
-// byLetter the forms of glog.
+// byDigits contains the forms by their number of leading digits; the last entry is for nine or more
+// digits. byName contains the forms that begin with the name of a day or month. byLetter contains
+// the forms of glog.
 var (
 	byDigits         [10][]*Form
 	byName, byLetter []*Form

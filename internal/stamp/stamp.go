@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// maxStart is the number of bytes at the start of a line in which a time may begin. Before the time
-// there may be the name of a host, a process or a file. A time after these bytes probably belongs
-// to the message.
+// maxStart is the number of bytes at the start of a line in which a time may begin. The name of a
+// host, a process or a file may precede the time. A later time probably belongs to the message.
 const maxStart = 96
 
 // A Match is a time in a line.
@@ -25,8 +24,8 @@ type Match struct {
 	zone     *time.Location // zone of a time without a year
 }
 
-// In adds the year to a time without one: the latest year in which the time is not after limit. It
-// tries the last eight years, because 29 February may be that long ago.
+// In adds the year to a time without one. It is the latest year in which the time is not after
+// limit. In tries eight years, because 29 February may be that long ago.
 func (m *Match) In(limit time.Time) time.Time {
 	t := m.Time
 	limit = limit.In(m.zone)
@@ -40,14 +39,14 @@ func (m *Match) In(limit time.Time) time.Time {
 }
 
 // Find returns the first date with a time near the start of line, in one of the forms. A time
-// without a year counts only if no full date follows. A time without a zone is in loc. Recognized
+// without a year is used only if no full date follows. A time without a zone is in loc. Recognized
 // zones are UTC, UT, GMT, Z and names of the zone database, such as Europe/Berlin. A time with any
 // other zone is also in loc.
 func Find(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, maxStart, loc, nil) }
 
-// FindText is like Find, except for a number at the start of the line. It counts as a time only if
-// it is at most ten years before and one day after the current time. now returns the current time;
-// nil means time.Now.
+// FindText is like Find, but treats a number at the start of the line as a time only if it is at
+// most ten years before and one day after the current time. now returns the current time; nil means
+// time.Now.
 func FindText(line []byte, loc *time.Location, now func() time.Time) (m Match, ok bool) {
 	if now == nil {
 		now = time.Now
@@ -121,8 +120,8 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 	return best, ok
 }
 
-// mayHaveClock reports whether b has a colon between digits. After their time, most syslog lines
-// have none, so they need not be searched for a full date.
+// mayHaveClock reports whether b has a colon between digits. Most syslog lines have none after
+// their time, so they need not be searched for a full date.
 func mayHaveClock(b []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.IndexByte(b[from:], ':')
@@ -135,7 +134,7 @@ func mayHaveClock(b []byte) bool {
 	}
 }
 
-// iso reads a time in one of the two most common forms at b[i:], without the table of forms. It
+// iso reads a time in one of the two most common forms at b[i:], without the table forms. It
 // returns nil if there is no such time.
 func (p *parser) iso(i int, loc *time.Location) *Form {
 	b := p.b[i:]
@@ -173,8 +172,8 @@ func (f *Form) mayBegin(line []byte, i int) bool {
 	return true
 }
 
-// rfc3339 returns the time if all of b has the form 2006-01-02T15:04:05.999999999Z, which most
-// loggers write. It has the same result as iso and is faster.
+// rfc3339 returns the time if the whole slice b has the form 2006-01-02T15:04:05.999999999Z, which
+// most loggers write. It is a fast path: iso has the same result.
 func rfc3339(b []byte) (t time.Time, ok bool) {
 	n := len(b) - 1
 	if n < 19 || n > 29 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[n] != 'Z' {
@@ -352,8 +351,8 @@ func (p *parser) finish(f *Form) bool {
 	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date must be the same time
 }
 
-// epoch reads a number of at least ten digits. A number of nine digits would be a time from 1973 to
-// 2001, but such a number is usually not a time.
+// epoch reads a number of at least ten digits. Numbers of nine digits, which would mean 1973 to
+// 2001, are usually no times.
 func (p *parser) epoch() (ok bool) {
 	start := p.i
 	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {
@@ -495,8 +494,8 @@ func (p *parser) offset(spaced bool) bool {
 // an area.
 const areas = " Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific Etc "
 
-// zones caches the zones that lines contain, by name; unknown names have the value nil. The
-// database has fewer than 600 zones. The size is limited because lines may contain invented names.
+// zones caches the zones found in lines, by name; an unknown name has the value nil. The database
+// has fewer than 600 zones. The size is limited because lines may contain invented names.
 var zones struct {
 	sync.Mutex
 	known map[string]*time.Location

@@ -54,7 +54,7 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"Tue Oct 10 13:55:36 UTC 2023", "2023-10-10T13:55:36Z"}, // written by date(1), and by Date.toString of Java
 		{"Tue Oct 10 13:55:36 GMT 2023 x", "2023-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 Z 2023 x", "2023-10-10T13:55:36Z"},
-		{"[Tue Oct 10 13:55:36 CEST 2023] x", "2023-10-10T12:55:36Z"}, // the zone is unknown, so the time is in the zone of the caller
+		{"[Tue Oct 10 13:55:36 CEST 2023] x", "2023-10-10T12:55:36Z"}, // the zone is unknown, so the caller's zone is used
 		{"Mon Jan  2 15:04:05 MST 2006", "2006-01-02T14:04:05Z"},
 		{"Mon Jan 02 15:04:05 -0700 2006", "2006-01-02T22:04:05Z"},
 		{"Tue Oct 10 13:55:36 +0200 2023", "2023-10-10T11:55:36Z"},
@@ -89,7 +89,7 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"20171223-22:15:29:60|Step_LSC|", "2017-12-23T21:15:29.06Z"},
 		{"- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond", "2005-11-09T20:01:01Z"},
 		{"- 1117838570 2005.06.03 R02-M1 2005-06-03-15.42.50.675872 R02-M1 RAS", "2005-06-03T22:42:50.675872Z"},
-		{"- 1131566461 2004.11.09 dn228 Nov 9 12:01:01 x", "~2000-11-09T12:01:01Z"}, // the number and the date are different days
+		{"- 1131566461 2004.11.09 dn228 Nov 9 12:01:01 x", "~2000-11-09T12:01:01Z"}, // the number and the date mean different days
 		{"2005-06-03-15.42.50.675872 x", "2005-06-03T14:42:50.675872Z"},
 		{"type=CRED msg=audit(1795169472.123:77): x", "2026-11-20T10:11:12.123Z"},
 		{"[1795169472] SERVICE ALERT: x", "2026-11-20T10:11:12Z"},
@@ -214,8 +214,8 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// checkFastPath checks that the fast path has the same result as trying all forms. With a space
-// after the time, Find tries all forms.
+// checkFastPath checks that the fast path has the same result as trying all forms. A space after
+// the time makes Find try all forms.
 func checkFastPath(t *testing.T, line []byte) (read bool) {
 	t.Helper()
 	at, ok := rfc3339(line)

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/stdio"
 )
 
-// Standard output: lines are written so that they do not mix with those of other processes.
+// Lines on standard output do not mix with lines of other processes.
 func ExampleNew() {
 	s := stdio.New(os.Stdout, "stdout")
 	if err := s.Check(); err != nil {

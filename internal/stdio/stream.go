@@ -23,8 +23,7 @@ import (
 )
 
 // pipeBuf is the number of bytes that a pipe accepts atomically. It is PIPE_BUF on Linux. POSIX
-// guarantees only 512 bytes, but no larger value is known for other systems. Terminals are handled
-// in the same way.
+// guarantees only 512 bytes. The same limit is used for terminals.
 const pipeBuf = 4096
 
 // Stream is the deliver.Destination of a file that was open before the program started and to
@@ -51,9 +50,9 @@ type Stream struct {
 	wait bool // the file is not regular: writes may block, and the reader may close it
 
 	mu     sync.Mutex    // held during writes; guards the fields below
-	gone   error         // error that wraps ErrGone; set once, when the reader is gone
+	gone   error         // wraps ErrGone; set once, when the reader is gone
 	done   chan struct{} // closed when gone is set
-	torn   int           // number of bytes written of an incomplete record; 0: no record is incomplete
+	torn   int           // number of bytes written of the incomplete record; 0: there is none
 	ticket uint64        // ticket of the incomplete record
 }
 
@@ -64,8 +63,8 @@ var ErrGone = errors.New("its reader is gone")
 // started.
 var errNotOpen = errors.New("it is not open for writing")
 
-// New returns the destination that writes to f, such as os.Stdout. name is the name of f in
-// errors. The caller keeps ownership of f, which must remain open while the Stream is used.
+// New returns the destination that writes to f, such as os.Stdout. name is the name of f in errors.
+// The caller keeps ownership of f, which must remain open while the Stream is used.
 func New(f *os.File, name string) *Stream {
 	s := &Stream{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
@@ -76,9 +75,8 @@ func New(f *os.File, name string) *Stream {
 
 // Check returns an error if no record can arrive. Either the file is not open for writing, or it is
 // a standard stream that was closed when the program started. For such a stream, the Go runtime
-// opens /dev/null for reading and writing. Check cannot distinguish it from a /dev/null that was
-// opened in this way intentionally. A /dev/null that is opened only for writing passes. On systems
-// other than Unix, Check only detects closed files.
+// opens /dev/null for reading and writing, which Check rejects. A /dev/null that is open only for
+// writing passes. On systems other than Unix, Check only detects closed files.
 func (s *Stream) Check() error {
 	if err := checkOpen(s.f); err != nil {
 		return fmt.Errorf("file: cannot write %s: %w", s.name, err)
@@ -95,8 +93,8 @@ func (s *Stream) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
 // Open implements deliver.Destination.
 func (s *Stream) Open(l deliver.Life) (deliver.Session, error) { return session{s, l}, nil }
 
-// A session passes batches to the Stream, which answers them within Send. The Stream stores the
-// incomplete record, because the next session must continue it.
+// A session passes batches to the Stream, which answers them within Send. The Stream, not the
+// session, stores the incomplete record, because the next session must continue it.
 type session struct {
 	s    *Stream
 	life deliver.Life
@@ -111,8 +109,8 @@ func (x session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// send writes b and returns its outcome. If the last record is incomplete and b does not begin with
-// it, send first ends its line.
+// send writes b and returns its outcome. If an incomplete record precedes b and b does not begin
+// with it, send first ends its line.
 func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +121,7 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if s.torn > 0 {
 		if b.First() == s.ticket {
 			skip = s.torn
-		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the outlet has given up the record, so its line is ended
+		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the outlet has given up the incomplete record, so its line is ended
 			return s.fail(b, 0, 0, err)
 		}
 		s.torn = 0
@@ -147,8 +145,8 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// upTo returns the end of the longest sequence of records, starting with record from, that may be
-// written in one write. The sequence has at least one record.
+// upTo returns the index after the longest sequence of records, starting with record from, that may
+// be written in one write. The sequence has at least one record.
 func (s *Stream) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
@@ -163,8 +161,8 @@ func (s *Stream) upTo(r *layout.Run, from int) int {
 	return to
 }
 
-// completeRecords returns how many records of r the first n bytes complete. rest is the number of
-// bytes that follow the last complete record.
+// completeRecords returns how many records of r are complete in its first n bytes. rest is the
+// number of bytes after the last complete record.
 func completeRecords(r *layout.Run, n int) (records, rest int) {
 	for records < r.Len() && n >= int(r.Slot(records).Len) {
 		n -= int(r.Slot(records).Len)

@@ -20,9 +20,9 @@ const pollEvery = 50
 // write writes p. It waits until the file accepts all bytes or ctx ends. It returns the number of
 // bytes written.
 //
-// A pipe for which poll reports that it is writable accepts pipeBuf bytes without blocking. So
-// polling first avoids a call of write(2) that cannot be interrupted. It also handles O_NONBLOCK,
-// which any process may set at any time. The mode itself is not changed, because other processes
+// If poll reports that a pipe is writable, the pipe accepts pipeBuf bytes without blocking. Polling
+// first therefore avoids a call of write(2) that cannot be interrupted. It also handles O_NONBLOCK,
+// which any process may set at any time. write does not change that mode, because other processes
 // share the open file.
 func (s *Stream) write(ctx context.Context, p []byte) (done int, err error) {
 	if !s.wait {
@@ -83,7 +83,7 @@ func readerGone(err error) bool {
 }
 
 // checkOpen implements Check. If a standard stream is closed when the program starts, the Go
-// runtime opens /dev/null for reading and writing. checkOpen recognizes that.
+// runtime opens /dev/null for reading and writing; checkOpen detects that.
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

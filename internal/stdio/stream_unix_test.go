@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// records returns a batch of n records of 1 to longest bytes.
+// records returns a batch of n random records of 1 to longest bytes.
 func records(rnd *rand.Rand, n, longest int) *batch.Batch {
 	var b batch.Batch
 	for i := range n {
@@ -47,8 +47,8 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// Every write ends at the end of a record and has at most 4096 bytes, except for a longer record.
-// The test uses a socket that keeps the bounds of messages.
+// Every write ends at the end of a record and has at most 4096 bytes, except for a longer record. A
+// socket that preserves message boundaries shows the writes.
 func TestStreamWritesAtRecordBounds(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
@@ -105,8 +105,7 @@ func TestStreamWritesAtRecordBounds(t *testing.T) {
 	}
 }
 
-// A pipe gets all records, also if it is non-blocking at first or becomes so. Its mode does not
-// change.
+// A pipe receives all records, even if it is or becomes non-blocking. Its mode does not change.
 func TestStreamNonBlocking(t *testing.T) {
 	for _, when := range []string{"never", "before", "later"} {
 		t.Run(when, func(t *testing.T) {
@@ -147,7 +146,7 @@ func TestStreamNonBlocking(t *testing.T) {
 	}
 }
 
-// The lines of two writers of one pipe do not mix.
+// The lines of two writers to one pipe do not mix.
 func TestStreamShared(t *testing.T) {
 	r, w := pipe(t)
 	var wg sync.WaitGroup
@@ -187,8 +186,8 @@ func TestStreamShared(t *testing.T) {
 	}
 }
 
-// After the reader has closed the pipe, send returns the records that were not written completely,
-// with ErrGone, and Gone is closed.
+// After the reader has closed the pipe, send returns the incomplete records with ErrGone, and Gone
+// is closed.
 func TestStreamReaderGone(t *testing.T) {
 	r, w := pipe(t)
 	s := New(w, "stdout")
@@ -225,8 +224,8 @@ func TestStreamReaderGone(t *testing.T) {
 	}
 }
 
-// If the reader does not read, send ends when its context does. The next send completes the record
-// that was cut, or ends its line if the record is not in the batch.
+// If the reader stops reading, send ends when its context ends. The next send completes the partly
+// written record, or ends its line if the record is not in the batch.
 func TestStreamStalled(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		r, w := pipe(t)
@@ -272,7 +271,7 @@ func TestStreamStalled(t *testing.T) {
 	}
 }
 
-// A regular file can be a standard stream. A closed file is reported by Check, send and Sync.
+// A regular file can be a standard stream. Check, send and Sync report a closed file.
 func TestStreamRegularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(path)

@@ -20,7 +20,7 @@ type AsyncSink struct {
 	mu     sync.Mutex
 	under  int
 	most   int
-	faults []string // violations of the contract of a destination by the caller
+	faults []string // violations of the destination's contract by the caller
 	inCall bool
 	tail   chan struct{} // closed when the last started batch has arrived
 }
@@ -70,7 +70,7 @@ func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.O
 	s.mu.Unlock()
 }
 
-// serve waits until the batch before b has arrived. After that it passes b to the sink, and answers
+// serve waits until the previous batch has arrived. After that it passes b to the sink, and answers
 // after a delay.
 func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.Outcome), before uint64, earlier, arrived chan struct{}) {
 	if earlier != nil {

@@ -18,7 +18,7 @@ import (
 
 // Deaths contains the ways in which a process can end without closing its resources. The value is
 // the text that the process prints on standard error. If memory is short, the runtime may be unable
-// to print it.
+// to print the text.
 var Deaths = map[string]string{
 	"os.Exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow",
 	"limit": "", "SIGTERM": "", "SIGKILL": "",
@@ -46,7 +46,7 @@ func Die(how string) {
 		var f func(n int) int
 		f = func(n int) int { return f(n+1) + n }
 		f(0)
-	case "limit": // the next request of the runtime for memory fails
+	case "limit": // the next memory request of the runtime fails
 		Must(unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))
 		EatMemory()
 	case "SIGTERM":
@@ -72,7 +72,7 @@ func EatMemory() {
 	}
 }
 
-// Must ends the process with a message if err is not nil. It is for child processes: the parent
+// Must ends the process with a message if err is not nil. It is for child processes, whose parent
 // detects the message with Child.Failed.
 func Must(err error) {
 	if err != nil {
@@ -98,7 +98,7 @@ func NewChild(run string, env ...string) *Child {
 }
 
 // RacesApart returns an environment variable for a Child. It makes the race detector write its
-// reports to a file, so that they do not interleave with the output of the runtime.
+// reports to a file, separate from the output of the runtime.
 func RacesApart(t *testing.T) string {
 	t.Helper()
 	return "GORACE=log_path=" + filepath.Join(t.TempDir(), "race")

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Forward is a server of the Forward protocol with a script. The script of a connection reads
-// messages and answers them, or injects faults. Clients connect to it through a listener
-// ([Forward.Serve]) or a pipe ([Forward.Dial]).
+// A Forward is a scripted server of the Forward protocol. The script of a connection reads messages
+// and answers them, or injects faults. Clients connect to it through a listener ([Forward.Serve])
+// or a pipe ([Forward.Dial]).
 type Forward struct {
 	// Script runs for each connection; n counts the connections from 0. The connection is closed
 	// when Script returns.
@@ -31,7 +31,7 @@ type Forward struct {
 	lis     []net.Listener
 }
 
-// ForwardConn is the server's side of one connection.
+// ForwardConn is the server's end of one connection.
 type ForwardConn struct {
 	net.Conn
 	in    []byte
@@ -42,7 +42,7 @@ type ForwardConn struct {
 type ForwardMessage struct {
 	Mode       string // PackedForward, Forward or Message
 	Tag        string
-	Entries    [][]byte // one [time, record] each
+	Entries    [][]byte // the entries, each [time, record]
 	Size       int      // value of the option size, or -1
 	Chunk      string   // value of the option chunk, or ""
 	Compressed string   // value of the option compressed, or ""

@@ -9,8 +9,8 @@ import (
 // stack of them takes as many symbol lookups as resolving a real stack.
 func Frames(n int) []uintptr {
 	pcs := make([]uintptr, 0, n)
-	// There are functions of the runtime before and after this one in memory. The search starts
-	// here, goes up, and then down.
+	// Functions of the runtime precede and follow this one in memory. The search goes up from here,
+	// and then down.
 	start := reflect.ValueOf(Frames).Pointer()
 	for _, step := range []uintptr{16, ^uintptr(0) - 15} {
 		for pc, gap := start+step, 0; len(pcs) < n && gap < 1<<12; pc += step {

@@ -10,8 +10,7 @@ import (
 )
 
 // Goroutines returns a function that checks the number of goroutines started since the call of
-// Goroutines. Goroutines of this package are not counted. Both functions must be called in a
-// bubble.
+// Goroutines, without those of this package. Both functions must be called in a bubble.
 func Goroutines(t testing.TB) (want func(when string, n int)) {
 	before := stacks()
 	return func(when string, n int) {
@@ -27,8 +26,8 @@ func Goroutines(t testing.TB) (want func(when string, n int)) {
 	}
 }
 
-// stacks returns the stacks of all goroutines, by the number of the goroutine. It omits goroutines
-// that this package has started, and the goroutines of the runtime that run finalizers and cleanups:
+// stacks returns the stacks of all goroutines, by goroutine number. It omits goroutines started by
+// this package. It also omits goroutines of the runtime that run finalizers and cleanups, because
 // they are visible only while one runs.
 func stacks() map[string]string {
 	buf := make([]byte, 1<<20)

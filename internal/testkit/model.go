@@ -12,7 +12,7 @@ import (
 type Model struct {
 	mu       sync.Mutex
 	accepted uint64 // the records with tickets 1 to accepted were sent
-	taken    uint64 // number of records that the sink has accepted into its memory
+	taken    uint64 // number of records in the memory of the sink
 }
 
 // Batch returns a batch of n records with the next tickets. Each record is a line of size bytes, at
@@ -84,8 +84,8 @@ func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) 
 	return a, a.Check()
 }
 
-// Verify checks the tickets in got: the last copies must be in order, and exactly want of the
-// records 1 to accepted must be present.
+// Verify checks the tickets in got. The last copies must be in order. Exactly want of the records 1
+// to accepted must be present.
 func (m *Model) Verify(got []uint64, want uint64) error {
 	last, _ := LastCopies(got)
 	for i := 1; i < len(last); i++ {

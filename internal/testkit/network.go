@@ -49,7 +49,7 @@ func (n *Network) Dials() int {
 	return n.dials
 }
 
-// Wrap sets a function that wraps the client's end of every later connection; see [Faulty].
+// Wrap sets a function that wraps the client's end of every later connection. See [Faulty].
 func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -217,7 +217,7 @@ type Fault struct {
 	Reset bool
 }
 
-// Faulty wraps a connection. plan returns the Fault for each Write, from its index and its data.
+// Faulty wraps a connection. plan returns the Fault for each Write, given its index and its data.
 func Faulty(c net.Conn, plan func(write int, p []byte) Fault) net.Conn {
 	return &faultyConn{Conn: c, plan: plan, gone: make(chan struct{})}
 }

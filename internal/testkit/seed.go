@@ -51,9 +51,9 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 // Rand returns a random source with the given seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
-// Walks yields consecutive seeds for the random walks of a test: n, multiplied by FOREBAY_TORTURE, or
-// one if FOREBAY_SEED is set. It ends after the first walk that fails, and prints the seed of that
-// walk.
+// Walks yields consecutive seeds for the random walks of a test. There are n walks, multiplied by
+// FOREBAY_TORTURE, or one if FOREBAY_SEED is set. Walks ends after the first walk that fails, and
+// prints its seed.
 func Walks(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	first, walks := Seeds(t, Rounds(n, math.MaxInt))
@@ -75,15 +75,15 @@ func Walks(t testing.TB, n int) iter.Seq[uint64] {
 	}
 }
 
-// Share reports whether case i of a table runs. With FOREBAY_SEED or a FOREBAY_TORTURE above 1 all
-// cases run. Otherwise one of n consecutive cases runs. The seed selects it, so that n consecutive
+// Share reports whether case i of a table runs. If FOREBAY_SEED is set or FOREBAY_TORTURE is above
+// 1, all cases run. If not, the seed selects one of n consecutive cases, so that n consecutive
 // seeds run all cases.
 func Share(seed uint64, i, n int) bool {
 	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(n) == 0
 }
 
-// Rounds returns the number of cases of a test that repeats random cases: n, multiplied by
-// FOREBAY_TORTURE if it is set, but at most the larger of n and most.
+// Rounds returns the number of cases of a test that repeats random cases. It is n, multiplied by
+// FOREBAY_TORTURE if set, but at most the larger of n and most.
 func Rounds(n, most int) int {
 	text := os.Getenv("FOREBAY_TORTURE")
 	if text == "" {

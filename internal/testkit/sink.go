@@ -59,8 +59,8 @@ func Some(but ...int) Answer {
 	}
 }
 
-// Lost returns an Answer that accepts all records but fails with err, like a server that stores a
-// batch and crashes before it answers.
+// Lost returns an Answer that accepts all records but fails with err. A server does this if it
+// stores a batch and crashes before it answers.
 func Lost(err error) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		return upTo(b.Len()), batch.FailedOutcome(err)
@@ -80,7 +80,8 @@ func Poisoned(bad func(batch.Record) bool, status int) Answer {
 	}
 }
 
-// PoisonedByIndex returns an Answer that rejects the bad records by index and accepts the others.
+// PoisonedByIndex returns an Answer that rejects bad records by their index and accepts all other
+// records.
 func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		var refused []int
@@ -136,7 +137,7 @@ func Hang(release <-chan struct{}) Answer {
 	}
 }
 
-// Deaf returns an Answer that ignores ctx: it waits until release is closed, and then accepts all
+// Deaf returns an Answer that ignores ctx. It waits until release is closed, and then accepts all
 // records.
 func Deaf(release <-chan struct{}) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
@@ -145,7 +146,7 @@ func Deaf(release <-chan struct{}) Answer {
 	}
 }
 
-// Slow returns an Answer that waits for d and answers like next.
+// Slow returns an Answer that waits for d and then answers like next.
 func Slow(d time.Duration, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		t := time.NewTimer(d)
@@ -167,8 +168,8 @@ func Script(answers ...Answer) Answer {
 	}
 }
 
-// DownUntil returns an Answer that fails with ErrDown until the time t. From t on it answers like
-// next.
+// DownUntil returns an Answer that fails with ErrDown before the time t, and answers like next from
+// then on.
 func DownUntil(t time.Time, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		if time.Now().Before(t) {
@@ -179,8 +180,8 @@ func DownUntil(t time.Time, next Answer) Answer {
 }
 
 // Random returns an Answer that fails with probability p, in a random way, for up to half a second.
-// A destination recovers from each of these failures. If partial is true, the Answer may also
-// accept records after a rejected one, which changes the order of the records.
+// A caller can recover from each of these failures. If partial is true, the Answer may also accept
+// records after a rejected one, which changes the order of the records.
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
 	rng = Rand(rng.Uint64()) // a separate source, because the caller may use rng concurrently
 	var mu sync.Mutex
@@ -330,7 +331,7 @@ func (s *Sink) Data(ticket uint64) string {
 }
 
 // LastCopies returns the tickets of the last copies of all records in got, in the order of arrival.
-// duplicates is the number of other copies.
+// duplicates is the number of earlier copies.
 func LastCopies(got []uint64) (last []uint64, duplicates int) {
 	seen := make(map[uint64]bool, len(got))
 	for i := len(got) - 1; i >= 0; i-- {

@@ -24,7 +24,7 @@ type Spill struct {
 	quota  int           // maximum number of records; 0 means no limit
 	fail   error         // error that Append returns
 	bad    error         // error that Next returns
-	peak   int           // maximum number of records so far
+	peak   int           // largest number of records so far
 	slow   func() time.Duration
 }
 
@@ -34,22 +34,22 @@ type spillFrame struct {
 	recs uint64
 }
 
-// Quota limits the spill to n records. If it has more, it drops its oldest batches, except those
-// that Next has returned.
+// Quota limits the spill to n records. Above the limit, the spill drops its oldest batches, except
+// those that Next has returned.
 func (s *Spill) Quota(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.quota = n
 }
 
-// Fail makes Append return err; nil ends that.
+// Fail makes Append return err, or succeed again if err is nil.
 func (s *Spill) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = err
 }
 
-// FailNext makes Next return err; nil ends that.
+// FailNext makes Next return err, or succeed again if err is nil.
 func (s *Spill) FailNext(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Spill) Slow(rng *rand.Rand, d time.Duration) {
 	s.slow = func() time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 }
 
-// seek waits for the configured delay.
+// seek waits for the delay set by Slow.
 func (s *Spill) seek() {
 	s.mu.Lock()
 	var d time.Duration
@@ -147,7 +147,7 @@ func (s *Spill) Account() batch.Account {
 	return a
 }
 
-// Peak returns the maximum number of records that the spill had so far.
+// Peak returns the largest number of records in the spill so far.
 func (s *Spill) Peak() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,8 +67,7 @@ func TestLastCopiesCountsDuplicates(t *testing.T) {
 	}
 }
 
-// A Spill keeps the order and the quota. After a restart it returns batches again that were not
-// acknowledged.
+// A Spill keeps the order and the quota. After a restart it returns unacknowledged batches again.
 func TestSpillKeepsOrderAndQuota(t *testing.T) {
 	s := &Spill{}
 	s.Quota(25)
@@ -111,7 +110,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(batch.Outcome) {})
 		synctest.Wait()
 		b.At(0).Data[0] = '#'
-		_ = s.Most() // acquires the lock of the sink, so that the race detector accepts the write
+		_ = s.Most() // acquires the lock of the sink, so that the race detector permits the write
 		time.Sleep(time.Minute)
 		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
 			t.Errorf("faults %q, %d at once", got, s.Most())
@@ -119,7 +118,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 	})
 }
 
-// A connection is reset after the exact number of bytes.
+// A connection is reset after exactly the given number of bytes.
 func TestNetworkFailsAtExactByte(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n Network
@@ -183,8 +182,8 @@ func TestFaultyFollowsPlan(t *testing.T) {
 	})
 }
 
-// FOREBAY_TORTURE multiplies the number of cases up to the given limit. Walks start at FOREBAY_SEEDS,
-// and FOREBAY_SEED selects one.
+// FOREBAY_TORTURE multiplies the number of cases up to a limit. Walks start at FOREBAY_SEEDS, and
+// FOREBAY_SEED selects a single one.
 func TestBudgets(t *testing.T) {
 	for _, tt := range []struct {
 		torture       string
@@ -209,7 +208,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// recorded is a test whose result does not count.
+// recorded is a testing.TB that records failures instead of failing the test.
 type recorded struct {
 	testing.TB
 	failed  bool
@@ -246,7 +245,7 @@ func TestWalksPrintTheSeedThatFailed(t *testing.T) {
 	r = &recorded{TB: t}
 	for range Walks(r, 5) {
 	}
-	r.failed = true // by a check after all walks
+	r.failed = true // as if a check after all walks had failed
 	if got := r.end(t); got != "to repeat: FOREBAY_SEEDS=7" {
 		t.Errorf("got %q", got)
 	}

@@ -14,8 +14,8 @@ import (
 const namespaceEnv = "FOREBAY_TEST_NAMESPACE"
 
 // Tmpfs mounts a tmpfs with the given options, such as "size=256k", and returns its path. If the
-// process may not mount, the test is run again in a mount namespace. If that is not possible, the
-// test is skipped.
+// process may not mount, it runs the test again in a mount namespace. If that is impossible, it
+// skips the test.
 func Tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 )
 
 // A Pair is a certificate and its key, in two files. The files are read again for each connection.
-// If the files cannot be used, the last valid certificate is used. The files do not match for a
-// moment when both are replaced one after the other.
+// If they cannot be used, or do not match because only one is replaced so far, the last valid
+// certificate is used.
 type Pair struct {
 	cert, key string
 	last      atomic.Pointer[tls.Certificate]

@@ -63,7 +63,7 @@ func TestRenewedCertificateIsUsed(t *testing.T) {
 	}{
 		{func() {}, "first"},
 		{func() { write(t, "second", cert, key) }, "second"},
-		{func() { write(t, "third", cert, "") }, "second"}, // the certificate does not match the key in the other file
+		{func() { write(t, "third", cert, "") }, "second"}, // the certificate does not match the key
 		{func() { os.Remove(key) }, "second"},
 		{func() { write(t, "fourth", cert, key) }, "fourth"},
 	} {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// suffixes are the units of sizes. Units with an i are powers of 1024. So are single letters, which
-// are common in configuration files. Units of a letter and a B are powers of 1000.
+// suffixes are the units of sizes. Units with an i and single letters are powers of 1024, because
+// single letters in configuration files usually mean that. Units of a letter and a B are powers of
+// 1000.
 var suffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "ki": 1 << 10, "kib": 1 << 10, "kb": 1e3,
@@ -81,7 +82,7 @@ func ParseRate(s string) (float64, error) {
 		case "d", "day":
 			per = 86400
 		default:
-			body = "" // causes an error below
+			body = "" // causes the error below
 		}
 	}
 	num, suffix := split(body)

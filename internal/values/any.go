@@ -16,7 +16,7 @@ type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// Any appends an attribute with a value of slog.KindAny.
+// Any appends an attribute whose value has the kind slog.KindAny.
 func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	if l := w.Style.Labels; l != nil {
 		switch v.(type) {
@@ -49,7 +49,7 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
 	case json.RawMessage:
-		if json.Valid(v) && utf8.Valid(v) && !bytes.ContainsAny(v, "\r\n") { // written unchanged, including its spaces
+		if json.Valid(v) && utf8.Valid(v) && !bytes.ContainsAny(v, "\r\n") { // the JSON is written unchanged, including its spaces
 			dst = w.key(dst, key)
 			return w.quote(append(dst, v...), len(dst))
 		}
@@ -81,8 +81,8 @@ func deref[T any](v *[]T) []T {
 	return *v
 }
 
-// ints is list for []int, the most common type. It avoids a call of a function value for each
-// element.
+// ints is like list, for []int, the most common type. It avoids a function value, which would be
+// called for each element.
 func (l Leaf) ints(dst []byte, v []int) []byte {
 	if v == nil {
 		return l.null(dst)
@@ -112,7 +112,8 @@ func list[T any](l Leaf, dst []byte, v []T, elem func(Leaf, []byte, T) []byte) [
 	return l.quote(append(dst, ']'), start)
 }
 
-// bytes appends b: in JSON in base64, as encoding/json does, otherwise as text.
+// bytes appends b. In JSON it appends base64, like encoding/json; in the text formats it appends
+// text.
 func (l Leaf) bytes(dst, b []byte) []byte {
 	if l.Form != FormJSON {
 		return l.text(dst, string(b))

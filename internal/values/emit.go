@@ -38,8 +38,8 @@ type Emitter interface {
 	Map(n int)           // begins a map of n members; -1: the number is not known
 	Key(name string)     // begins a member
 	Field(f *Field)      // begins a member with the name of a struct field
-	// Direct receives a member with the value at p, whose kind is f.Direct. It omits the member if
-	// f has the option omitempty and the value is zero.
+	// Direct receives a member with the value at p, whose kind is f.Direct. If f has the option
+	// omitempty and the value is zero, Direct omits the member.
 	Direct(f *Field, p unsafe.Pointer)
 	EndList()
 	EndMap()
@@ -55,14 +55,14 @@ type MsgEmitter interface {
 // Limits configures a [Walk].
 type Limits struct {
 	Depth int // maximum nesting of pointers, interfaces, maps and lists
-	// Nest is the maximum nesting of maps and lists. More deeply nested ones are emitted as JSON
+	// Nest is the maximum nesting of maps and lists. Deeper maps and lists are emitted as JSON
 	// text. 0: no limit.
 	Nest int
 	// Forward selects the fields and methods for MessagePack instead of JSON. With Forward, maps
 	// are not sorted.
 	Forward bool
-	// Every selects the fields of both JSON and MessagePack, for an Emitter whose result can be
-	// written in either format.
+	// Every selects the fields of both JSON and MessagePack. It is for an Emitter whose result can
+	// be written in either format.
 	Every bool
 }
 
@@ -70,8 +70,8 @@ type Limits struct {
 const MaxDepth = 1000
 
 const (
-	maxNodes   = 1 << 20 // maximum number of values visited; a value counts each time a pointer leads to it
-	trackDepth = 8       // depth from which addresses are compared, to find cycles
+	maxNodes   = 1 << 20 // maximum number of values visited; a value counts once for each pointer to it
+	trackDepth = 8       // depth from which addresses are compared to find cycles
 )
 
 // The errors of a Walk. After an error the emitted value is incomplete and must be discarded.
@@ -88,36 +88,36 @@ var (
 // A Walk never modifies a value.
 //
 // A Walk is part of the memory of an encoder. It allocates only for sorted maps whose elements are
-// not interfaces, and in the methods of values.
+// not interfaces; methods of values may also allocate.
 type Walk struct {
 	Emitter
 	Limits
 	Style   *Style // style of JSON text, see Limits.Nest
 	Scratch *AttrScratch
 	Replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr for attributes within values; may be nil
-	Groups  []string                                     // open groups, for Replace
+	Groups  []string                                     // names of the open groups, for Replace
 	// Inspect, if not nil, is called for each list and for each value whose type has methods. If it
 	// returns true, it has emitted the value.
 	Inspect    func(v reflect.Value, s *Shape) bool
 	Expansions int // number of groups and values that methods returned; limited per record
 	Nodes      int // number of composite values visited; limited per record
-	Level      int // number of maps and lists around the value
+	Level      int // number of maps and lists that enclose the current value
 	// KeyFault is the error of the first key of a map that cannot be encoded. A text with the reason
 	// replaces the key. The walk only sets it.
 	KeyFault error
 
 	depth       int         // nesting of composite values, pointers and interfaces
 	groups      int         // nesting of groups
-	refs        int         // number of composite values around the value that have an address
-	checkpoints [7]ref      // the composite values at depths 8, 16, 32, … of those counted in refs, to find cycles
-	path        []string    // names of the values around an error, innermost first
+	refs        int         // number of enclosing composite values that have an address
+	checkpoints [7]ref      // the enclosing values at depths 8, 16, 32, …, counted like refs, to find cycles
+	path        []string    // names of the values that enclose an error, innermost first
 	text        []byte      // scratch memory for a key, a UUID or a quoted value
-	nested      *jsonWriter // writes values beyond Limits.Nest; nil before the first one
+	nested      *jsonWriter // writes values beyond Limits.Nest; nil until needed
 }
 
-// A ref identifies a pointer, map or slice. It includes the type and, for a slice, the length,
-// because a struct and its first field have the same address, and so can a slice and a part of it.
-// The zero ref identifies nothing: it is used for values without an address.
+// A ref identifies a pointer, map or slice. It includes the type and the length of a slice, because
+// a struct and its first field have the same address, as do a slice and its beginning. The zero ref
+// is for values without an address.
 type ref struct {
 	at  uintptr
 	typ *Shape
@@ -140,7 +140,7 @@ func (w *Walk) Path() string {
 	return strings.Join(names, ".") + more
 }
 
-// In adds name to the path of err, which occurred within the value called name. It returns err.
+// In adds name to the path of err, which occurred within the value with that name. It returns err.
 func (w *Walk) In(name string, err error) error {
 	if err != nil && len(w.path) < MaxDepth {
 		if len(name) > 40 {
@@ -151,8 +151,8 @@ func (w *Walk) In(name string, err error) error {
 	return err
 }
 
-// enter begins a composite value: it counts the value, and returns an error if a limit is exceeded
-// or the value contains itself.
+// enter begins a composite value. It returns an error if a limit is exceeded or the value contains
+// itself.
 func (w *Walk) enter(p ref) error {
 	w.depth++
 	w.Nodes++
@@ -168,8 +168,8 @@ func (w *Walk) enter(p ref) error {
 	if w.refs++; w.refs < trackDepth {
 		return nil
 	}
-	// If there is a cycle, the same ref occurs again after the checkpoint at one of these depths,
-	// at the latest when the depth is twice the length of the cycle.
+	// In a cycle, a ref occurs again after the checkpoint at one of these depths, at the latest
+	// when the depth is twice the length of the cycle.
 	n := bits.Len(uint(w.refs) / trackDepth)
 	if w.refs&(w.refs-1) == 0 && n <= len(w.checkpoints) {
 		n--
@@ -268,7 +268,7 @@ func (w *Walk) Value(v slog.Value) error {
 	case slog.KindGroup:
 		return w.group(v.Group())
 	case slog.KindLogValuer:
-		if w.Expansions >= MaxExpansions { // LogValue may return a new LogValuer each time, forever
+		if w.Expansions >= MaxExpansions { // a LogValue method may return a new LogValuer on each call
 			w.Fault(fault(TooMany))
 			return nil
 		}
@@ -285,8 +285,8 @@ func (w *Walk) Value(v slog.Value) error {
 	return nil
 }
 
-// asJSONText emits a map or list that is nested too deeply, as JSON text. f emits it to the current
-// Emitter, which asJSONText replaces for that time.
+// asJSONText emits, as JSON text, a map or list that is nested too deeply. f emits it to w.Emitter,
+// which asJSONText replaces during the call.
 func (w *Walk) asJSONText(f func() error) error {
 	if w.nested == nil {
 		w.nested = &jsonWriter{}
@@ -334,7 +334,7 @@ func (w *Walk) group(attrs []slog.Attr) error {
 }
 
 // attrs emits the members of a group. The attributes of a nested group without a name become
-// members of this group.
+// members of the same group.
 func (w *Walk) attrs(attrs []slog.Attr) error {
 	w.groups++
 	for i := range attrs {
@@ -447,7 +447,7 @@ func (w *Walk) object(o Object) error {
 
 var plainValues = NewValues(Style{})
 
-// MarshalJSON and String are called by encoders of other packages.
+// Encoders of other packages call MarshalJSON and String.
 func (o Object) MarshalJSON() ([]byte, error) {
 	return plainValues.AppendValue(nil, nil, slog.AnyValue(o)), nil
 }
@@ -456,7 +456,8 @@ func (o Object) String() string {
 	return string(plainValues.AppendValue(nil, nil, slog.AnyValue(o)))
 }
 
-// members emits the members of an Object that exist in the current format: JSON or MessagePack.
+// members emits the members of an Object that exist in the current format, which is JSON or
+// MessagePack.
 func (w *Walk) members(o Object) error {
 	for i := range o {
 		m := &o[i]
@@ -502,7 +503,8 @@ func (w *Walk) anys(list []any) error {
 	return w.end(at)
 }
 
-// anyMap emits the most common type of maps. It is used if maps are sorted. It allocates nothing.
+// anyMap emits a map[string]any, the most common type of maps, with sorted keys. It allocates
+// nothing.
 func (w *Walk) anyMap(m map[string]any) error {
 	if m == nil {
 		w.Null()
@@ -673,7 +675,7 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	return nil
 }
 
-// json emits the JSON that MarshalJSON of a value of type s returned.
+// json emits b, the result of MarshalJSON of a value of type s.
 func (w *Walk) json(b []byte, s *Shape) error {
 	if err := w.JSON(b); err != nil {
 		w.Failed("MarshalJSON", s, err)
@@ -681,7 +683,7 @@ func (w *Walk) json(b []byte, s *Shape) error {
 	return nil
 }
 
-// Failed emits the error err of a method, with the text that encoding/json uses.
+// Failed emits the error err of a method in the words of encoding/json.
 func (w *Walk) Failed(method string, s *Shape, err error) {
 	if f, panicked := err.(fault); panicked {
 		w.Text(string(f))
@@ -694,7 +696,8 @@ func (w *Walk) Failed(method string, s *Shape, err error) {
 }
 
 // receiver returns v as an interface, to call its methods. If v has an address, the result is the
-// address. It returns nil for a nil pointer or interface, and for a value in an unexported field.
+// address. The result is nil for a nil pointer or interface, and for a value in an unexported
+// field.
 func (w *Walk) receiver(v reflect.Value, s *Shape) any {
 	switch {
 	case !v.CanInterface() || (s.Kind == Pointer || s.Kind == Interface) && v.IsNil():
@@ -717,7 +720,7 @@ func (w *Walk) appender(o AttrAppender) error {
 	return err
 }
 
-// Call returns the text that the function method returns for x. A panic is returned as an error.
+// Call returns the text that method returns for x. A panic is returned as an error.
 func Call[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -759,7 +762,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 	for i := range n {
 		e := v.Index(i)
 		if s.Elem.ByAddr&HasAppendAttrs != 0 {
-			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // LogValue is excluded, because it may allocate
+			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // a LogValuer is excluded, because its method may allocate
 				if err := w.appender(o); err != nil {
 					return w.In(strconv.Itoa(i), err)
 				}
@@ -799,7 +802,7 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 	return w.end(at)
 }
 
-// pairs emits the members of a map, sorted unless the format is MessagePack.
+// pairs emits the members of a map. In MessagePack they are not sorted.
 func (w *Walk) pairs(v reflect.Value, s *Shape) error {
 	if !w.Forward {
 		return w.sorted(v, s)
@@ -864,7 +867,7 @@ func (w *Walk) sorted(v reflect.Value, s *Shape) error {
 }
 
 // appendKey appends the key of a map as text. Strings, numbers, booleans and the result of
-// MarshalText are appended unchanged. Any other key is appended as JSON.
+// MarshalText are appended unchanged. Other keys are appended as JSON.
 func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	for k.Kind() == reflect.Interface {
 		if k.IsNil() {
@@ -976,8 +979,8 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 	return w.value(v, f.Shape)
 }
 
-// Read emits a field at p, whose kind is f.Direct. It implements the method Direct for an Emitter
-// that has no faster way.
+// Read emits a field at p, whose kind is f.Direct. An Emitter without a faster way uses it to
+// implement Direct.
 func Read(e Emitter, f *Field, p unsafe.Pointer) {
 	v := reflect.NewAt(f.Type, p).Elem()
 	if f.OmitEmpty && v.IsZero() {
@@ -1047,8 +1050,8 @@ type mapMemory struct {
 // A mapPool is the pool of mapMemories for maps of one type.
 type mapPool struct{ sync.Pool }
 
-// get returns memory for iterating over v. It returns nil if the copies of elements in it would be
-// written differently: they have an address, which the elements of a map do not have, and therefore
+// get returns memory for iterating over v. It returns nil if copies of the elements would be
+// written differently. A copy has an address, unlike an element of a map, and therefore may have
 // more methods.
 func (m *mapPool) get(s *Shape, v reflect.Value) *mapMemory {
 	if s.Elem.addrMatters || !v.CanInterface() {

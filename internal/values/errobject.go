@@ -92,8 +92,7 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 	return append(dst, '}')
 }
 
-// An errorType holds the properties of an error type that are independent of the value. It is part
-// of its [Shape].
+// An errorType holds the properties of an error type. It is part of its [Shape].
 type errorType struct {
 	head    string // {"Type":"…","Message":
 	plain   bool   // the type of errors.New, which has only a message
@@ -113,12 +112,12 @@ func errorTypeOf(t reflect.Type) errorType {
 // error.
 type StandIn interface {
 	error
-	Original() *Shape // of the replaced error
+	Original() *Shape // type of the replaced error
 }
 
 var standInType = reflect.TypeFor[StandIn]()
 
-// Original returns the shape of err, or of the error that it stands in for.
+// Original returns the shape of err, or of the error that err replaces.
 func Original(err error) *Shape {
 	if k := knownOf(err); k != nil {
 		err = k.Err
@@ -126,7 +125,7 @@ func Original(err error) *Shape {
 	return originalOf(err)
 }
 
-// originalOf is Original for an error that is not a KnownError.
+// originalOf implements Original for errors that are not KnownErrors.
 func originalOf(err error) *Shape {
 	s := shapeOf(err)
 	if s.errors.standIn {

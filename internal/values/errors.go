@@ -26,13 +26,13 @@ func appendTrail(dst []byte, key string, calls []string) []byte {
 
 const (
 	MaxChain  = 20  // maximum depth of wrapped errors
-	MaxLinks  = 100 // maximum number of errors in one chain, because the branches of joined errors can share errors
+	MaxLinks  = 100 // maximum number of errors in one chain; joined errors may share errors, so a chain can repeat them
 	maxFrames = 64  // maximum number of frames of a stack
 )
 
-// error appends an error as a string, and the additional members that the style requires. The keys
-// of these members are the key, an underscore and a suffix. A dot is not possible: Elasticsearch
-// parses err.chain as a member of the object err, and rejects a record in which err is a string.
+// error appends an error as a string, and the additional members that the style requires. Their
+// keys consist of the key, an underscore and a suffix. With a dot instead, Elasticsearch would
+// parse err.chain as a member of the object err, and reject a record in which err is a string.
 func (w *Walker) error(dst []byte, key string, err error) []byte {
 	dst = w.key(dst, key)
 	if k := knownOf(err); k != nil {
@@ -54,7 +54,7 @@ func (w *Walker) error(dst []byte, key string, err error) []byte {
 }
 
 func verbose(f fmt.Formatter) (s string, ok bool) {
-	defer func() { // fmt recovers panics in f, but not panics in methods that f calls through fmt
+	defer func() { // fmt recovers panics of the method, but not all panics in nested calls of fmt
 		if recover() != nil {
 			s, ok = "", false
 		}
@@ -123,7 +123,7 @@ func (r *stackScratch) free() {
 	}
 }
 
-// A stackError is an error with a stack method. Whether it has a stack is not known until the
+// A stackError is an error with a stack method. The stack may be empty, which is unknown until the
 // method is called.
 type stackError struct {
 	err   error
@@ -143,8 +143,8 @@ func (c *chain) noteStack(err error, depth int) {
 	c.scratch.errors = append(c.scratch.errors, stackError{err, k, depth})
 }
 
-// follow appends the chain of the errors that an error wraps: the error next, or one branch for
-// each error in joined.
+// follow appends the chain of wrapped errors: the error next, or one branch for each error in
+// joined.
 func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
 		if depth++; depth > MaxChain || c.links >= MaxLinks {
@@ -269,9 +269,9 @@ func Trace(err error) (pcs []uintptr, text string) {
 	return pcs, text
 }
 
-// frames calls one of the functions pc and frame for each frame of the stack of c, up to maxFrames:
-// pc for program counters, frame for resolved frames. It returns a stack that is a text, or a
-// description of a panic of the stack method.
+// frames calls pc or frame for each frame of the stack of c, up to maxFrames. It calls pc for
+// program counters and frame for resolved frames. If the stack is a text, frames returns it.
+// failure describes a panic of the stack method.
 func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -319,8 +319,8 @@ func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, 
 	return "", ""
 }
 
-// stack appends the stack of the deepest error in c that has one. If none has a stack but a stack
-// method panicked, it appends the description of the panic.
+// stack appends the stack of the deepest error in c that has one. If there is none but a stack
+// method panicked, stack appends the description of the panic.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	if c.scratch == nil {
 		return dst

@@ -19,13 +19,13 @@ type Frame struct {
 	Full   string // /path/to/dir/file.go:12
 	Short  string // dir/file.go:12
 	call   string // function /path/to/dir/file.go:12
-	// The JSON of a stack consists of head, the first call, and more for each further call.
+	// The JSON of a stack consists of head for the first call, and more for each further call.
 	head string // ,"Source":"dir/file.go:12","StackTrace":"
 	more string // \n and the call, escaped
 }
 
 // maxFramesKept is the maximum number of frames in the cache, of about 500 bytes each. A program
-// has a limited number of call sites, but errors can have invented stacks.
+// has a limited number of call sites, but errors can have arbitrary program counters.
 const maxFramesKept = 1 << 14
 
 // frames caches frames by program counter, for source positions and stacks.
@@ -59,7 +59,7 @@ func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
 }
 
 // keep adds f to the cache. If half of the slots are in use, a table of twice the size replaces the
-// table. If it already has maxFramesKept frames, the new table is empty.
+// table. If the table already has maxFramesKept frames, the new table starts empty.
 func (f *Frame) keep() {
 	framesMu.Lock()
 	defer framesMu.Unlock()
@@ -177,7 +177,7 @@ func appendCall(dst []byte, function, file string, line int) []byte {
 	return strconv.AppendInt(dst, int64(line), 10)
 }
 
-// appendHead appends the member Source, and the member StackTrace up to its first call.
+// appendHead appends the member Source, and the beginning of the member StackTrace.
 func appendHead(dst []byte, file string, line int) []byte {
 	dst = append(jsontext.AppendEscaped(append(dst, `,"Source":"`...), shortFile(file)), ':')
 	dst = strconv.AppendInt(dst, int64(line), 10)

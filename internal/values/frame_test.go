@@ -38,7 +38,7 @@ func (e *caught) Error() string      { return e.text }
 func (e *caught) Unwrap() error      { return e.next }
 func (e *caught) Callers() []uintptr { return e.pcs }
 
-// stacks returns errors with stacks of the given depth. No two frames are equal.
+// stacks returns errors with stacks of the given depth. All frames are different.
 func stacks(pcs []uintptr, depth int) (errs []error) {
 	for len(pcs) >= depth {
 		errs = append(errs, &caught{"failed", pcs[:depth], nil})
@@ -47,7 +47,7 @@ func stacks(pcs []uintptr, depth int) (errs []error) {
 	return errs
 }
 
-// Each frame is resolved once, even if a program makes errors at many call sites.
+// Each frame is resolved once, even if a program creates errors at many call sites.
 func TestFramesOfManyStacksDoNotAllocate(t *testing.T) {
 	race.Skip(t)
 	errs := stacks(testkit.Frames(10_000), 20)
@@ -64,7 +64,7 @@ func TestFramesOfManyStacksDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The frame cache does not grow without limit if errors have invented stacks.
+// The frame cache stays bounded even if errors have arbitrary program counters.
 func TestTheFrameCacheIsBounded(t *testing.T) {
 	used := testkit.Frames(8)
 	var wg sync.WaitGroup
@@ -142,7 +142,7 @@ type ready struct{ frames []runtime.Frame }
 func (e *ready) Error() string               { return "ready" }
 func (e *ready) StackTrace() []runtime.Frame { return e.frames }
 
-// The properties of an error type are determined once, whatever the number of types.
+// The properties of an error type are determined once, even if there are many types.
 func TestManyErrorTypesDoNotAllocate(t *testing.T) {
 	race.Skip(t)
 	errs := slices.Concat(types[[1]byte](), types[[2]byte](), types[[3]byte](), types[[4]byte](), types[[5]byte](), types[[6]byte](), types[[7]byte](), types[[8]byte](),

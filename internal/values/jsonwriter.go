@@ -161,7 +161,7 @@ func (j *jsonWriter) comma() {
 	}
 }
 
-// group writes a group if all its values are of the most common kinds. Otherwise it writes nothing
+// group writes a group if all its values are of the most common kinds. If not, it writes nothing
 // and returns false.
 func (j *jsonWriter) group(attrs []slog.Attr) bool {
 	dst := j.dst
@@ -190,8 +190,8 @@ func (j *jsonWriter) group(attrs []slog.Attr) bool {
 
 func (j *jsonWriter) Err() error { return nil }
 
-// composite appends the value x, which Walker.Any does not handle itself, or group if x is nil. In
-// formats other than JSON, lists and maps are JSON in a string.
+// composite appends the value x, which Walker.Any does not handle, or the attributes group if x is
+// nil. In formats other than JSON, lists and maps are JSON in a string.
 func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	start := len(dst)
 	c := w.cache()
@@ -227,7 +227,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	switch {
 	case w.Form == FormJSON:
 		return dst
-	case dst[start] == '"': // a JSON string is written as a text, without a second pair of quotes
+	case dst[start] == '"': // a JSON string is written as text, without a second pair of quotes
 		end := len(dst)
 		return w.replace(jsontext.AppendUnescaped(dst, dst[start+1:end-1]), start, end)
 	case string(dst[start:]) == "null":

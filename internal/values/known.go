@@ -7,9 +7,9 @@ import (
 	"reflect"
 )
 
-// A KnownError is an error whose text has been obtained, for callers that need the text in several
-// places without calling Error again. The encoders of package encode write a KnownError like Err.
-// Otherwise it is an error with the text of Err. errors.Is and errors.As match Err but not the
+// A KnownError is an error with its text, for callers that need the text in several places without
+// calling Error again. The encoders of package encode write a KnownError like Err. In other
+// respects it is an error with the text of Err. errors.Is and errors.As match Err but not the
 // errors that Err wraps (see [Known]), and %+v prints like Err.
 type KnownError struct {
 	Err  error  // not nil
@@ -24,8 +24,8 @@ func Know(err error) KnownError {
 	return KnownError{err, message(err)}
 }
 
-// Known is like Know, for callers that use errors.Is and errors.As: these also find the errors that
-// err wraps.
+// Known is like Know, for callers of errors.Is and errors.As, which also find the errors that err
+// wraps.
 func Known(err error) error {
 	k := Know(err)
 	switch k.Err.(type) {
@@ -47,8 +47,7 @@ func (k *knownWrap) Unwrap() error { return k.Err.(interface{ Unwrap() error }).
 
 func (k *knownJoin) Unwrap() []error { return k.Err.(interface{ Unwrap() []error }).Unwrap() }
 
-// knownOf returns err as a KnownError. It returns nil if err is not a KnownError, or has no Err. In
-// both cases the caller treats err like any other error.
+// knownOf returns err as a KnownError, or nil if err is not a KnownError or has no Err.
 func knownOf(err error) *KnownError {
 	switch k := err.(type) {
 	case *KnownError:
@@ -67,7 +66,7 @@ func knownOf(err error) *KnownError {
 // Error returns Text.
 func (k *KnownError) Error() string { return k.Text }
 
-// MarshalText returns Text. Without it encoding/json would write {}.
+// MarshalText returns Text. Without it, encoding/json would write {}.
 func (k *KnownError) MarshalText() ([]byte, error) { return []byte(k.Text), nil }
 
 // Format prints Text. For %+v and %#v it delegates to Err if Err is a fmt.Formatter.
@@ -105,8 +104,7 @@ func (k *KnownError) As(target any) bool {
 	return ok && as.As(target)
 }
 
-// known appends the attribute of err, a KnownError. The attribute is the same as that of the field
-// Err, but Error is not called, because the text is known.
+// known appends err, a KnownError, like its field Err, but without calling Error again.
 func (w *Walker) known(dst []byte, key string, err error) []byte {
 	if k := knownOf(err); k != nil {
 		if o, ok := k.Err.(AttrAppender); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Leaf encodes single values. It is small and passed by value. Therefore passing it to function
-// values does not allocate.
+// A Leaf encodes single values. It is small and passed by value, so passing it to function values
+// does not allocate.
 type Leaf struct {
 	Style *Style
 	Cache *Cache // cache of the record; may be nil
@@ -24,8 +24,8 @@ func (l Leaf) times() *Times {
 	return &l.Cache.Times
 }
 
-// quote replaces dst[start:] by the same text as a string value. It is for values that a form can
-// only write as a string.
+// quote replaces dst[start:] with the same text as a string value. It is for values that a text
+// format can only write as a string.
 func (l Leaf) quote(dst []byte, start int) []byte {
 	if l.Form == FormJSON {
 		return dst
@@ -33,7 +33,7 @@ func (l Leaf) quote(dst []byte, start int) []byte {
 	return l.replace(dst, start, start)
 }
 
-// replace replaces dst[start:] by the string value dst[from:].
+// replace replaces dst[start:] with the string value dst[from:].
 func (l Leaf) replace(dst []byte, start, from int) []byte {
 	end := len(dst)
 	dst = l.text(dst, unsafeString(dst[from:]))

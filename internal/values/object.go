@@ -6,7 +6,7 @@ import "log/slog"
 // because an attribute may itself be an AttrAppender. A Record owns it.
 type AttrScratch struct {
 	Attrs []slog.Attr
-	more  int // capacity to allocate next time, because the previous memory was too small
+	more  int // capacity to allocate next time, because the current memory was too small
 }
 
 const (
@@ -14,8 +14,8 @@ const (
 	maxScratch = 1024 // maximum capacity, in attributes; larger slices are not reused
 )
 
-// Collect returns the attributes of o. The caller passes mark to Release when it has written them.
-// If the method panics, fault describes the panic.
+// Collect returns the attributes of o. After writing them, the caller passes mark to Release. If
+// the method panics, fault describes the panic.
 func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
 	mark = len(s.Attrs)
 	if s.Attrs == nil || mark == 0 && s.more > cap(s.Attrs) {

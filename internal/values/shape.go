@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Kind determines how a [Walk] emits the values of a type, unless it calls a method of the type.
+// A Kind determines how a [Walk] emits the values of a type if it calls no method of the type.
 type Kind uint8
 
 const (
@@ -88,14 +88,14 @@ type Shape struct {
 	Kind         Kind
 	Methods      Methods // methods of a value without an address
 	ByAddr       Methods // methods of a value that has an address, including those with a pointer receiver
-	Elem         *Shape  // element of a pointer, list or map
-	Key          *Shape  // key of a map
+	Elem         *Shape  // element type of a pointer, list or map
+	Key          *Shape  // key type of a map
 	Fields       []Field // fields of a struct, for JSON and for MessagePack, which may use different tags
-	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value, or for a value inside it
-	addrMatters  bool    // a value without an address, or a value inside it, is written differently from a value with an address
+	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value or for a nested value
+	addrMatters  bool    // a value without an address, or a nested one, is written differently from one with an address
 	typ          uintptr // address of the type
 
-	count  [2]int    // number of members of a struct in JSON and in MessagePack; -1: it depends on the value
+	count  [2]int    // number of members of a struct in JSON and in MessagePack; -1: depends on the value
 	errors errorType // properties of an error type
 	maps   *mapPool  // memory for iterating over values of a map type
 }
@@ -105,7 +105,7 @@ type Field struct {
 	*Shape
 	Name      string
 	JSON      string   // `"name":`; empty: not a field in JSON
-	Msg       string   // name in MessagePack; empty: the field does not exist there
+	Msg       string   // name in MessagePack; if empty, the field does not exist there
 	Names     []string // the Go name and the names in all tags
 	OmitEmpty bool
 	OmitZero  bool
@@ -124,7 +124,7 @@ func (f *Field) jsonName() (jsonfield.Name, bool) {
 var (
 	// shapes holds all Shapes by type.
 	shapes sync.Map // reflect.Type → *Shape
-	// shaping is locked while Shapes are made.
+	// shaping is held while Shapes are made.
 	shaping sync.Mutex
 	// recent is a direct-mapped cache for shapes. It uses the address of a type as the key. Types
 	// are never freed, so their addresses do not change.
@@ -178,10 +178,10 @@ func makeShape(t reflect.Type) *Shape {
 }
 
 // propagate updates the properties of s that depend on its elements and fields. It reports whether
-// one of them changed.
+// a property changed.
 func (s *Shape) propagate() bool {
 	calls, addrMatters := s.CallsMethods, s.addrMatters
-	if s.Methods&walked == 0 || s.ByAddr&walked == 0 { // otherwise methods write the value, and the elements do not matter
+	if s.Methods&walked == 0 || s.ByAddr&walked == 0 { // unless a method writes the value, its elements matter
 		if s.Elem != nil {
 			calls = calls || s.Elem.CallsMethods
 			addrMatters = addrMatters || s.Elem.addrMatters && s.Type.Kind() == reflect.Array
@@ -206,7 +206,7 @@ var (
 	stringerType = reflect.TypeFor[fmt.Stringer]()
 	textType     = reflect.TypeFor[encoding.TextMarshaler]()
 	zeroType     = reflect.TypeFor[interface{ IsZero() bool }]()
-	// kindByType holds the types whose Kind does not follow from their reflect.Kind. Their methods
+	// kindByType lists the types whose Kind does not follow from their reflect.Kind. Their methods
 	// are not called.
 	kindByType = map[reflect.Type]Kind{
 		timeType: Time, durationType: Duration, reflect.TypeFor[slog.Level](): Level, reflect.TypeFor[json.Number](): Number,
@@ -268,7 +268,8 @@ func (b shaper) shape(t reflect.Type) *Shape {
 	return s
 }
 
-// kindOf returns the Kind of a type whose methods are not called, otherwise Unsupported.
+// kindOf returns the Kind of a type whose methods are not called. For other types it returns
+// Unsupported.
 func kindOf(t reflect.Type) Kind {
 	if isUUID(t) {
 		return UUID
@@ -286,7 +287,7 @@ func isUUID(t reflect.Type) bool {
 	return (t.Implements(textType) || t.Implements(stringerType)) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
 }
 
-// forwardTags are the tags that name a field in MessagePack. The first one that a field has
+// forwardTags are the tags that name a field in MessagePack. The first of them that a field has
 // applies.
 var forwardTags = [...]string{"fluent", "msgpack", "msg", "codec", "json"}
 
@@ -357,7 +358,7 @@ func collect(t reflect.Type, index []int, forward bool, within map[reflect.Type]
 		if !sf.IsExported() && !(sf.Anonymous && ft.Kind() == reflect.Struct) {
 			continue
 		}
-		tag, own := sf.Tag.Get("json"), false // own: the tag is not json
+		tag, own := sf.Tag.Get("json"), false // own reports that the tag is not json
 		if forward {
 			for _, key := range forwardTags {
 				if text, ok := sf.Tag.Lookup(key); ok {
@@ -454,11 +455,10 @@ func (f *Field) valueIn(v reflect.Value) (reflect.Value, bool) {
 	return v, true
 }
 
-// In reports whether f exists in MessagePack if forward is set, otherwise whether it exists in
-// JSON.
+// In reports whether f exists in MessagePack, if forward is set, or in JSON, if it is not.
 func (f *Field) In(forward bool) bool { return forward && f.Msg != "" || !forward && f.JSON != "" }
 
-// omits reports whether an option of f omits its value v.
+// omits reports whether the options of f omit the value v.
 func (f *Field) omits(v reflect.Value) bool {
 	return f.OmitEmpty && IsEmpty(v) || f.OmitZero && IsZero(v)
 }

@@ -40,7 +40,7 @@ type Style struct {
 }
 
 // Labels are the rules for the logfmt lines of package loki. Values other than errors have the text
-// of labels, and a duplicate key gets another name.
+// of labels, and duplicate keys are renamed.
 type Labels struct {
 	Values *Values                       // its AppendText returns the text of a value
 	Rename func(key string) string       // returns another name for a key
@@ -104,7 +104,7 @@ const (
 	verboseSuffix = "_verbose"
 )
 
-// LevelText returns the level l as text in the format f, also for LevelNumber.
+// LevelText returns the level l as text in the format f, including LevelNumber.
 func LevelText(l slog.Level, f levelForm) string {
 	switch f {
 	case LevelNumber:

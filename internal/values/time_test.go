@@ -53,7 +53,7 @@ func TestRFC3339AsInPackageTime(t *testing.T) {
 		sec := rng.Int64N(253402300799-86400*2+62167219200) - 62167219200 + 86400
 		tm := time.Unix(sec, rng.Int64N(1e9)).In(locs[i%len(locs)])
 		if _, off := tm.Zone(); off%60 != 0 {
-			continue // offsets of local mean time, which have seconds, are tested below
+			continue // offsets of local mean time have seconds; they are tested below
 		}
 		check(tm)
 		check(tm.Add(time.Nanosecond))

@@ -15,7 +15,7 @@ type Cache struct {
 	Scratch AttrScratch
 	taken   []uint64   // see Walker.Taken
 	walk    Walk       // walks composite values
-	walkOf  *Cache     // the Cache that walk was set up for; another one if this Cache was copied
+	walkOf  *Cache     // the Cache whose fields walk uses; differs from this Cache if this Cache was copied
 	json    jsonWriter // the Emitter of walk
 }
 
@@ -23,9 +23,8 @@ type Cache struct {
 // the text is copied and the digits of the fraction are added.
 //
 // An entry depends only on the second and the location, so encoders with different formats can
-// share a Record. The record's time and its attributes use separate entries. Otherwise the time of
-// the record and a time attribute would replace each other's entry in each record. The zero value
-// is empty.
+// share a Record. The time of a record and its time attributes use separate entries, so that they
+// do not replace each other's entry. The zero value is empty.
 type Times struct {
 	entries [2]timeEntry
 }
@@ -183,8 +182,7 @@ func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 }
 
 // civil returns the date of a day counted from 0000-01-01 in the Gregorian calendar. It counts
-// years from March, so that the leap day is the last day of a year and of the 400-year cycle of the
-// calendar.
+// years from March, so the leap day is the last day of a year and of the 400-year cycle.
 func civil(day uint32) (y, m, d uint32) {
 	day += 146097 - 60 // count from 1 March, 400 years earlier
 	era := day / 146097

@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Types for the corner cases of encoding/json. Only fields of type any contain values that this
-// package writes differently from encoding/json.
+// These types cover corner cases of encoding/json. Only their fields of type any contain values
+// that this package writes differently.
 type (
 	hiddenPart  struct{ A any }
 	taggedPart  struct{ B any }
@@ -181,7 +181,7 @@ func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 			//lint:ignore SA5008 an unusual tag on purpose
 			S float64 `json:"bad\"tag,string"`
 			V any
-		}{S: 1.5}, `{"S":"1.5","V":null}`}, // an invalid name
+		}{S: 1.5}, `{"S":"1.5","V":null}`}, // an invalid name in the tag
 	} {
 		if got := string(v.AppendValue(nil, nil, slog.AnyValue(tt.v))); got != tt.want {
 			t.Errorf("%T: got %s, want %s", tt.v, got, tt.want)
@@ -368,7 +368,7 @@ func TestFormsApplyWithinValues(t *testing.T) {
 		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
 		{[]any{(*pointerError)(nil)}, `[null]`},
 	} {
-		for range 2 { // the second time, the type is in the cache
+		for range 2 { // in the second round, the type is in the cache
 			if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
 				t.Errorf("%T: got\n%s, want\n%s", tt.v, got[1:], tt.want)
 			}
@@ -422,17 +422,17 @@ func TestLimitsOfNestedValues(t *testing.T) {
 	}
 }
 
-// An againAppender is an AttrAppender that logs a list that contains an againAppender.
+// An againAppender is an AttrAppender that logs a list containing another againAppender.
 type againAppender struct{}
 
 func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", struct{ V any }{[]againAppender{{}}}), slog.Any("more", []any{[]againAppender{{}}}))
 }
 
-// CallsMethods is true for types whose values contain, or may contain, errors.
+// CallsMethods returns true for types whose values may contain errors.
 func TestCallsMethodsOfTypesAndTheirElements(t *testing.T) {
 	v := NewValues(Style{})
-	for range 2 { // the second time, the Shapes are in the cache
+	for range 2 { // in the second round, the Shapes are in the cache
 		checkCallsMethods(t, v)
 	}
 }

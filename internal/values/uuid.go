@@ -16,7 +16,7 @@ var hexPairs = func() (t [256]uint16) {
 	return t
 }()
 
-// uuidOf returns the bytes of x if it is a UUID, otherwise nil.
+// uuidOf returns the bytes of x if it is a UUID, or nil.
 func uuidOf(x any) *[16]byte {
 	if x == nil || shapeOf(x).Kind != UUID {
 		return nil

@@ -13,7 +13,7 @@ import (
 // record layout. It is immutable and safe for concurrent use.
 type Values struct {
 	Style
-	errors Style // the Style with the error form, for AppendError
+	errors Style // Style with the error form, for AppendError
 }
 
 // NewValues returns Values that write JSON in style s, with times in UTC. The error form is
@@ -51,7 +51,7 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 		if err, ok := value.Any().(error); ok {
 			return jsontext.AppendString(dst, message(err))
 		}
-		const named = "v" // not empty: the attributes of a group without a name are written without braces
+		const named = "v" // must not be empty, because the attributes of a group without a name are written without braces
 		if out := w.Any(dst, named, value.Any()); len(out) > len(dst) {
 			return out
 		}
@@ -64,16 +64,15 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 // encoder writes it unchanged.
 type Rendered []byte
 
-// CallsMethods reports whether encoding x calls, or may call, methods that should be called only
-// once per record: Error or AppendAttrs of x or of a value in it. The result depends only on the
-// type of x.
+// CallsMethods reports whether encoding x may call methods that should be called only once per
+// record: Error or AppendAttrs of x or of a nested value. The result depends only on the type of x.
 func (v *Values) CallsMethods(x any) bool {
 	return x != nil && shapeOf(x).CallsMethods
 }
 
-// AppendText appends value as text for labels and headers: as in a JSON record, but strings have no
-// quotes and escapes. Errors are written as their message. value must be resolved and must not be a
-// group. The text is valid UTF-8.
+// AppendText appends value as text for labels and headers. The text is as in a JSON record, but
+// strings have no quotes and escapes, and errors are written as their message. value must be
+// resolved and must not be a group. The text is valid UTF-8.
 func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	switch value.Kind() {
 	case slog.KindString:
@@ -91,7 +90,7 @@ func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	dst = v.AppendValue(dst, c, value)
 	text := dst[start:]
 	if text[0] == '"' {
-		return jsontext.AppendUnescaped(dst[:start], text[1:len(text)-1]) // is not longer than text, so they may overlap
+		return jsontext.AppendUnescaped(dst[:start], text[1:len(text)-1]) // the result is not longer than text, so they may overlap
 	}
 	return dst
 }

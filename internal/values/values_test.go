@@ -32,7 +32,7 @@ func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil
 func (d digest) String() string { return "digest" }
 
 func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
-	for range 2 { // the second time, the result is in the cache
+	for range 2 { // in the second round, the result is in the cache
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
 			if uuidOf(x) == nil {
 				t.Errorf("%T is none", x)
@@ -53,7 +53,7 @@ func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
 	}
 }
 
-// drawn are the strings and keys from which the tests choose at random.
+// drawn contains the strings and keys that the tests choose at random.
 var drawn = []string{"", "a", "key", "purchase", "a longer text without anything", "quote\"", `back\slash`, "tab\t", "\x00\x7f", "é", "🙂", "\xff", "\u2028", "line\nline",
 	strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("y", 33), strings.Repeat("z", 100) + "\"", "sixteen bytes...", "seventeen bytes.."}
 

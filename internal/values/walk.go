@@ -13,8 +13,8 @@ import (
 // namesPool is the pool of slices for the names of open groups.
 var namesPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// attrsJSON is like Attrs, for JSON without ReplaceAttr. It appends the common kinds without
-// further calls, and calls attr for the others.
+// attrsJSON is like Attrs, for JSON without ReplaceAttr. It inlines the common kinds, and calls
+// attr for the others.
 func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -69,14 +69,13 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	return dst
 }
 
-// rename returns a name for the key of an attribute such that the line has no duplicate keys. The
-// additional keys of an error consist of the name and a suffix. rename ensures that they are not
-// duplicates either.
+// rename returns a name for the key of an attribute such that the line has no duplicate keys. This
+// includes the additional keys of an error, which consist of the name and a suffix.
 func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 	var suffixes []string
 	if v.Kind() == slog.KindAny {
 		switch v.Any().(type) {
-		case AttrAppender: // has no key of its own
+		case AttrAppender: // writes no key for itself
 			return key
 		case error:
 			suffixes = w.Style.Errors.suffixes()
@@ -102,7 +101,7 @@ const maxTaken = 512
 // take adds a key to w.Taken and reports whether it is new. dst provides memory.
 func (w *Walker) take(dst []byte, key, suffix string) bool {
 	name := w.keyText(dst, key, suffix)[len(dst):]
-	h := HashKey(bytes.Trim(name, " =")) // without the separators, which a key does not contain
+	h := HashKey(bytes.Trim(name, " =")) // HashKey gets the key without separators
 	if slices.Contains(w.Taken, h) {
 		return false
 	}
@@ -110,8 +109,8 @@ func (w *Walker) take(dst []byte, key, suffix string) bool {
 	return true
 }
 
-// HashKey returns the hash of a key of a line. Keys with equal hashes count as duplicates. One of
-// the keys is renamed without need, which does no harm.
+// HashKey returns the hash of a key of a line. Keys with equal hashes are treated as duplicates, so
+// a key may be renamed unnecessarily, which does no harm.
 func HashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
 var keySeed = maphash.MakeSeed()
@@ -123,7 +122,7 @@ type Within struct {
 	Taken  []uint64 // hashes of the keys that the line already has, if Style.Labels is set
 }
 
-// outermost is the Within of attributes in no group.
+// outermost describes attributes in no group.
 var outermost Within
 
 // A Walker encodes the attributes of one record, or of one call of WithAttrs. Its creator allocates
@@ -133,17 +132,17 @@ type Walker struct {
 	In         *Within
 	Base       int // offset of the record in dst; -1 if dst already contains attributes
 	depth      int // number of open groups within the record
-	expansions int // number of groups returned by LogValuers and AttrAppenders, and of LogValuers within values
+	expansions int // number of groups returned by LogValuers and AttrAppenders, plus number of LogValuers within values
 	nodes      int // number of composite values visited
 	names      *[]string
 	Trail      []byte // text that follows the line of the record (console)
 
-	bare bool // the next call of key appends nothing
+	bare bool // the next call of the method key appends nothing
 
 	Taken []uint64 // hashes of the keys of the line so far, if Style.Labels is set; in the memory of Cache
 
 	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
-	// no groups, not even for attributes of a built-in attribute that is a group.
+	// no groups, even for attributes of a built-in attribute that is a group.
 	Builtin bool
 }
 
@@ -152,7 +151,7 @@ const (
 	// the LogValuer.
 	MaxGroups = 100
 	// MaxExpansions limits the number of groups that LogValuers and AttrAppenders return in one
-	// record, because each returned group may contain two more, without end.
+	// record, because each returned group may contain further ones.
 	MaxExpansions = 1 << 16
 )
 
@@ -295,7 +294,7 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	return dst
 }
 
-// open begins a group: in JSON it appends the key and a brace; in the text formats it extends the
+// open begins a group. In JSON it appends the key and a brace. In the text formats it extends the
 // prefix of keys.
 func (w *Walker) open(dst []byte, name string) []byte {
 	if w.Form == FormJSON {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A system call accepts a limited number of buffers. Write makes several calls for more.
+// Write accepts more buffers than one system call does.
 func TestManyBuffers(t *testing.T) {
 	if !Have {
 		t.Skip("no writev")

@@ -17,32 +17,31 @@ import (
 // ErrPower is returned by every operation of a [Disk] after its power is lost.
 var ErrPower = errors.New("vfs: the power is lost")
 
-// A Disk is a directory of the real file system with a simulated loss of power. A [Mem] tracks the
-// part of it on stable storage. A Disk can therefore run code that uses files in ways [FS] does not
-// support.
+// A Disk is a directory of the real file system with a simulated loss of power. It can run code
+// that uses files in ways [FS] does not support. A [Mem] tracks which content is on stable storage.
 //
-// The next operation finds the names that other code has changed, such as a rename. The order of
-// several such changes is unknown, so names reach stable storage in order ([Mem.Ordered]). Locked
-// files and files that end in .lock are not on the disk.
+// Other code may change names, for example by a rename; the next operation detects that. The order
+// of several such changes is unknown, so names reach stable storage in order ([Mem.Ordered]).
+// Locked files and files that end in .lock are not on the disk.
 type Disk struct {
-	// If Full is set, some writes fail with ENOSPC. If Failing is set, some syncs fail with EIO.
-	// Both must be set before the first use.
+	// Full makes some writes fail with ENOSPC. Failing makes some syncs fail with EIO. Both must be
+	// set before the first use.
 	Full, Failing bool
 
 	root string
 	r    *rand.Rand
-	keep float64 // probability that a part that is not synced survives; see Mem.CrashClone
+	keep float64 // probability that data without a sync survives; see Mem.CrashClone
 
-	mu        sync.Mutex // guards the rest
+	mu        sync.Mutex // guards the fields below
 	mem       *Mem
 	files     map[string]fs.FileInfo // plain files as of the last update, by name in mem
 	locks     map[string]bool        // names in mem of the files that were locked
-	untilLoss int                    // operations until the power is lost; 0: never
+	untilLoss int                    // number of operations until the loss of power; 0: never
 	after     *Mem                   // the state that survives; nil while the power is on
 	powerLost chan struct{}          // closed by the loss of power
 
 	syncs, failedSyncs int
-	shortWrites        int // writes that failed with ENOSPC
+	shortWrites        int // number of writes that failed with ENOSPC
 }
 
 // NewDisk returns a Disk with the power on. It replaces the content of root with the files in mem,
@@ -109,8 +108,8 @@ func (d *Disk) loseLocked() {
 	close(d.powerLost)
 }
 
-// call locks d for one operation and returns the function that unlocks it. Once the power is lost,
-// it returns ErrPower, with d unlocked.
+// call locks d for one operation and returns the function that unlocks it. After the loss of power,
+// it returns ErrPower without locking d.
 func (d *Disk) call() (done func(), err error) {
 	d.mu.Lock()
 	if d.after == nil {
@@ -131,8 +130,8 @@ func (d *Disk) name(path string) string {
 	return filepath.Clean("/" + strings.TrimPrefix(filepath.Clean(path), d.root))
 }
 
-// walk returns the plain files below the root by name. Two equal walks in a row prove that no name
-// changed meanwhile. One alone could miss a file that is renamed during the walk.
+// walk returns the plain files below the root by name. A single pass could miss a file that is
+// renamed meanwhile, so walk repeats until two passes agree.
 func (d *Disk) walk() map[string]fs.FileInfo {
 	same := func(a, b fs.FileInfo) bool { return os.SameFile(a, b) }
 	for before := d.walkOnce(); ; {
@@ -165,7 +164,7 @@ func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	return now
 }
 
-// updateNames makes the changes of names below the root in mem too. The caller holds d.mu.
+// updateNames repeats in mem all changes of names below the root. The caller holds d.mu.
 func (d *Disk) updateNames() {
 	now := d.walk()
 	for _, was := range slices.Sorted(maps.Keys(d.files)) {
@@ -206,7 +205,7 @@ func (d *Disk) MkdirAll(dir string, perm fs.FileMode) error {
 	return osFS{}.MkdirAll(dir, perm)
 }
 
-// mirror returns the file in mem for a file just opened with flag.
+// mirror returns the file in mem that corresponds to a file just opened with flag.
 func (d *Disk) mirror(path string, flag int) (File, error) {
 	d.updateNames()
 	m, err := d.mem.OpenFile(d.name(path), os.O_RDWR, 0)
@@ -315,15 +314,15 @@ func (d *Disk) Lock(path string) (io.Closer, error) {
 	return osFS{}.Lock(path)
 }
 
-// A mirror is an open file of mem with the content that writes have stored. The real file that it
-// belongs to is never synced.
+// A mirror is an open file of mem that receives the writes to a real file. The real file is never
+// synced.
 type mirror struct {
 	d *Disk
 	m File
 }
 
-// storable returns how many of n bytes a write stores, and ENOSPC if that is not all. The caller
-// holds d.mu.
+// storable returns how many of n bytes a write stores. If it stores less than n, the error is
+// ENOSPC. The caller holds d.mu.
 func (m mirror) storable(n int) (int, error) {
 	if !m.d.Full || n == 0 || m.d.r.Intn(6) != 0 {
 		return n, nil

@@ -51,14 +51,14 @@ type Faulty struct {
 }
 
 // NewFaulty returns a Faulty over fs. hook is called before every operation and must not use the
-// Faulty. If it returns a nil error, the operation runs. Otherwise the operation returns that error
-// and does not run, except that a write stores the first n bytes of its data. [ErrKilled] also
-// kills the process, like [Faulty.Kill]. A nil hook fails no operation.
+// Faulty. If it returns a nil error, the operation runs. If it returns an error, the operation
+// returns that error and does not run, except that a write stores the first n bytes of its data.
+// [ErrKilled] also kills the process, like [Faulty.Kill]. A nil hook fails no operation.
 func NewFaulty(fs FS, hook func(Call) (n int, err error)) *Faulty {
 	return &Faulty{fs: fs, hook: hook}
 }
 
-// SetHook replaces the hook, from the next operation on.
+// SetHook replaces the hook for all later operations.
 func (f *Faulty) SetHook(hook func(Call) (n int, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *Faulty) Kill() {
 	f.killLocked()
 }
 
-// killLocked is Kill for a caller that holds f.mu.
+// killLocked implements Kill. The caller holds f.mu.
 func (f *Faulty) killLocked() {
 	f.killed = true
 	for _, l := range f.locks {
@@ -82,8 +82,9 @@ func (f *Faulty) killLocked() {
 	f.locks = nil
 }
 
-// NoSpace returns a hook that allows writes of capacity bytes in total. A write that exceeds them
-// stores the bytes that are left and fails with ENOSPC. Each call of free allows n bytes more.
+// NoSpace returns a hook that allows writes of capacity bytes in total. A write that exceeds the
+// rest stores as many bytes as possible and fails with ENOSPC. Each call of free allows n more
+// bytes.
 func NoSpace(capacity int) (hook func(Call) (int, error), free func(n int)) {
 	var mu sync.Mutex
 	available := capacity
@@ -119,8 +120,8 @@ func FailOn(err error, ops ...Op) func(Call) (int, error) {
 	}
 }
 
-// beforeCall returns the result of the hook for c, or ErrKilled if the process was killed. n counts
-// for writes only.
+// beforeCall returns the result of the hook for c, or ErrKilled if the process was killed. n is
+// used for writes only.
 func (f *Faulty) beforeCall(c Call) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

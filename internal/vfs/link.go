@@ -11,7 +11,7 @@ import (
 type Link uint8
 
 const (
-	Linked  Link = iota // the path names the file, or the system does not report it
+	Linked  Link = iota // the path names the file, or the system cannot tell
 	Moved               // the path does not name the file; the file may have another name
 	Deleted             // the path does not name the file, and the file has no other name
 )

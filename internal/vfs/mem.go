@@ -22,16 +22,16 @@ const PageBytes = 4096
 // A test that simulates the end of a process uses the same Mem again after [Mem.ReleaseLocks]:
 // nothing is lost. A test that simulates a loss of power uses a [Mem.CrashClone].
 type Mem struct {
-	// Ordered means that name changes reach stable storage in order and renames are atomic,
-	// as in journaling file systems. Otherwise each name of a directory is independent. Set
-	// it before the first use.
+	// Ordered means that name changes reach stable storage in order and renames are atomic, as in
+	// journaling file systems. If it is false, each name reaches stable storage independently. It
+	// must be set before the first use.
 	Ordered bool
 
 	mu sync.Mutex
 	// all directories; the value is true once SyncDir of the parent has synced the name
 	dirs   map[string]bool
 	names  map[string]*node // visible to readers
-	synced map[string]*node // as of the last SyncDir
+	synced map[string]*node // names as of the last SyncDir
 	// the changes of names since the last SyncDir, in order, if Ordered is set
 	log   []func(names map[string]*node)
 	locks map[string]bool
@@ -40,8 +40,8 @@ type Mem struct {
 // A node is the content of a file, guarded by Mem.mu.
 type node struct {
 	data   []byte
-	synced []byte         // as of the last Sync
-	dirty  map[int64]bool // numbers of the pages written or truncated since
+	synced []byte         // data as of the last Sync
+	dirty  map[int64]bool // numbers of the pages written or truncated since the last Sync
 }
 
 // NewMem returns an empty file system.
@@ -59,10 +59,10 @@ func (m *Mem) ReleaseLocks() {
 	clear(m.locks)
 }
 
-// CrashClone returns a state that a loss of power could leave: all parts that were synced, and a
-// random selection of later changes to pages, sizes and names. Each of these survives with
-// probability keep. If a size survives without the pages within it, they read as zeros. The clone
-// has no locks and shares no memory with m.
+// CrashClone returns a state that a loss of power could leave. It has everything that was synced,
+// and a random selection of later changes to pages, sizes and names. Each change survives with
+// probability keep. If a size survives without the pages within it, the pages read as zeros. The
+// clone has no locks and shares no memory with m.
 func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	return left
 }
 
-// change applies how to the names and, if m is Ordered, records it for namesAfterCrash. The caller
+// change calls how with the names and, if m is Ordered, records it for namesAfterCrash. The caller
 // holds m.mu.
 func (m *Mem) change(how func(names map[string]*node)) {
 	how(m.names)
@@ -331,8 +331,7 @@ func (n *node) resize(size int64) {
 	}
 }
 
-// sync makes the content durable. It copies the dirty pages only; the others are equal already. The
-// caller holds Mem.mu.
+// sync makes the content durable. It copies only the dirty pages. The caller holds Mem.mu.
 func (n *node) sync() {
 	if grow := len(n.data) - len(n.synced); grow > 0 {
 		n.synced = append(n.synced, make([]byte, grow)...)
@@ -372,13 +371,13 @@ type memFile struct {
 	m    *Mem
 	n    *node
 	name string
-	// whether it was opened for writing
+	// write reports whether the file was opened for writing
 	write  bool
 	closed bool
 }
 
-// lock locks f.m for operation op. It returns an error, with f.m unlocked, if f is closed, or if
-// write is set and f is open for reading only.
+// lock locks f.m for the operation op. If f is closed, or write is set and f is read-only, lock
+// returns an error without locking.
 func (f *memFile) lock(op string, write bool) (unlock func(), err error) {
 	f.m.mu.Lock()
 	switch {

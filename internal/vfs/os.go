@@ -60,8 +60,8 @@ func (osFS) OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error
 }
 
 // OpenAppend opens a file of any kind for appending, like os.OpenFile, but does not wait for the
-// reader of a named pipe. If there is none, the error wraps ErrNoReader. Writes to the pipe block
-// as usual while its buffer is full.
+// reader of a named pipe. If the pipe has no reader, the error wraps ErrNoReader. Writes to the
+// pipe block as usual while its buffer is full.
 func OpenAppend(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	flag |= os.O_APPEND
 	st, err := os.Stat(name)

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// plainOnly has no flags: opening a file does not block on these systems.
+// plainOnly is empty, because opening a file does not block on these systems.
 const plainOnly = 0
 
-// withoutWaiting has no flags and noReader is no error: these systems have no named pipes in the
-// file system.
+// withoutWaiting is empty and noReader is never returned, because these systems have no named pipes
+// in the file system.
 const (
 	withoutWaiting = 0
 	noReader       = syscall.Errno(0)

@@ -46,19 +46,17 @@ type FS interface {
 	MkdirAll(dir string, perm fs.FileMode) error
 	// OpenFile opens a plain file. flag combines os.O_RDONLY, os.O_RDWR, os.O_CREATE, os.O_EXCL and
 	// os.O_TRUNC. perm is the mode of a new file before the umask. OpenFile never blocks, as
-	// opening a named pipe would, and returns an error that wraps ErrNotRegular for anything except
-	// a plain file.
+	// opening a named pipe would. For anything except a plain file, the error wraps ErrNotRegular.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
-	// Remove deletes a file. Open files of that name stay usable.
+	// Remove deletes a file. Open files of that name remain usable.
 	Remove(name string) error
-	// Rename renames a file. A file that is named newname is replaced atomically.
+	// Rename renames a file. It atomically replaces a file named newname.
 	Rename(oldname, newname string) error
 	// ReadDir returns the sorted base names of the entries of dir.
 	ReadDir(dir string) ([]string, error)
 	// Size returns the size of a file in bytes. It follows no symbolic link.
 	Size(name string) (int64, error)
-	// SyncDir writes the names in dir to stable storage: which files exist, not their
-	// contents.
+	// SyncDir writes the names in dir to stable storage, but not the contents of the files.
 	SyncDir(dir string) error
 	// Lock acquires an exclusive lock without waiting. The lock is held until the returned Closer
 	// is closed or the process ends in any way. name is created if needed and is not removed. If
@@ -87,7 +85,7 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	// Truncate sets the size in bytes. It pads a shorter file with zeros.
+	// Truncate sets the size in bytes. It extends a shorter file with zeros.
 	Truncate(size int64) error
 	// Size returns the size in bytes.
 	Size() (int64, error)
@@ -95,9 +93,8 @@ type File interface {
 	Sync() error
 }
 
-// MakeDirs creates dir and any missing parents. It returns the directories that received a
-// new entry: until [FS.SyncDir] is called for each, a loss of power can remove dir with its
-// contents.
+// MakeDirs creates dir and any missing parents. It returns the directories that have a new entry.
+// Until [FS.SyncDir] is called for each of them, a loss of power can remove dir with its contents.
 func MakeDirs(fsys FS, dir string, perm fs.FileMode) (unsynced []string, err error) {
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
 		if _, err := fsys.ReadDir(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {

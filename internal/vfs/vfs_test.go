@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// each runs test with the real file system and with those in memory, which must not differ in their
-// visible behavior. dir does not exist at first.
+// each runs test with the real file system and with file systems in memory, which must behave the
+// same. dir does not exist at first.
 func each(t *testing.T, test func(t *testing.T, fsys FS, dir string)) {
 	t.Run("os", func(t *testing.T) { test(t, OS, filepath.Join(t.TempDir(), "d")) })
 	t.Run("mem", func(t *testing.T) { test(t, NewMem(), filepath.FromSlash("/d")) })
@@ -172,8 +172,8 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// A loss of power keeps a random selection of the changes that were not synced: many clones contain
-// each change, and many do not. Each clone contains the changes that were synced.
+// A loss of power keeps all synced changes and a random selection of the others: many clones
+// contain a change, and many do not.
 func TestCrashClone(t *testing.T) {
 	m := NewMem()
 	if err := m.MkdirAll("/d", 0o700); err != nil {
@@ -233,13 +233,13 @@ func TestCrashClone(t *testing.T) {
 			t.Errorf("%s: %d times of 400; %v", want, seen[want], seen)
 		}
 	}
-	// Nothing is lost with a probability of 1, or if all changes are synced.
+	// With a probability of 1, or if all changes are synced, nothing is lost.
 	for _, c := range []*Mem{m.CrashClone(r, 1), func() *Mem { _ = f.Sync(); _ = m.SyncDir("/d"); return m.CrashClone(r, 0) }()} {
 		if got := read(t, c, "/d/f"); got != string(page('a'))+string(page('b'))+string(page('b')) {
 			t.Error("synced content is missing")
 		}
 	}
-	// A smaller size and a new name can be lost too.
+	// A smaller size and a new name can also be lost.
 	if err := errors.Join(f.Truncate(10), m.Rename("/d/new", "/d/old")); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestCrashClone(t *testing.T) {
 	}
 }
 
-// A loss of power removes a directory with its content unless the directories that MakeDirs returns
+// A loss of power removes a directory with its content unless all directories returned by MakeDirs
 // are synced.
 func TestCrashCloneOfDirectories(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
@@ -335,7 +335,7 @@ func TestFaulty(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A kill during a write leaves a part of the data in the file and releases the lock. All later
+	// A kill during a write leaves a part of the data in the file and releases the lock. Later
 	// operations fail.
 	if _, err := f.Lock("/d/LOCK"); err != nil {
 		t.Fatal(err)

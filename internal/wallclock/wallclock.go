@@ -7,12 +7,12 @@ import (
 )
 
 // A clock relies on two facts: reading the monotonic clock is cheap, and its offset from the wall
-// clock rarely changes. The offset is measured again after each clockResync. Therefore a change of
-// the wall clock is visible within that time.
+// clock rarely changes. The offset is measured again after clockResync. Therefore a change of the
+// wall clock is visible within that time.
 //
-// Between two measurements, the returned times increase like the monotonic clock. They also do so
-// from one measurement to the next, unless the offsets differ by more than the time between reading
-// the two clocks.
+// Between two measurements, the returned times increase like the monotonic clock. A measurement
+// does not decrease them unless the offsets differ by more than the time between reading the two
+// clocks.
 type clock struct {
 	// offset is the difference between the wall clock, in Unix nanoseconds, and the nanoseconds
 	// since clockBase. It is valid while the nanoseconds since clockBase are in [until-clockResync,
@@ -53,7 +53,7 @@ func (c *clock) now() time.Time {
 	m := int64(time.Since(clockBase))
 	until := c.until.Load()
 	if uint64(until-m-1) < uint64(clockResync) {
-		return time.Unix(0, m+c.offset.Load()) // if another goroutine has stored a newer offset, it is more accurate
+		return time.Unix(0, m+c.offset.Load()) // a newer offset stored by another goroutine is more accurate
 	}
 	return c.measure(m, until)
 }
@@ -66,7 +66,7 @@ func (c *clock) measure(m, until int64) time.Time {
 		return t // in a bubble there is no monotonic clock
 	}
 	if until == 0 || !c.until.CompareAndSwap(until, 0) {
-		return t.Round(0) // another goroutine is measuring, or has measured
+		return t.Round(0) // another goroutine is measuring or has just measured
 	}
 	wall, mono := t.UnixNano(), int64(t.Sub(clockBase))
 	for range clockTries {

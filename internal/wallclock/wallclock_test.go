@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// The clock returns the current time, and does not go back within a goroutine.
+// The clock returns the current time, and does not run backwards within a goroutine.
 func TestClockDoesNotRunBackwards(t *testing.T) {
 	c := newClock()
 	begun := time.Now()
@@ -25,8 +25,8 @@ func TestClockDoesNotRunBackwards(t *testing.T) {
 					t.Errorf("%v after %v", got, last)
 					return
 				}
-				// Only wall clocks are compared, because the clock of this test may also be
-				// adjusted.
+				// Only wall clock readings are compared, because the wall clock may be adjusted
+				// during the test.
 				if d := before.Round(0).Sub(got); d > time.Millisecond {
 					t.Errorf("%v behind", d)
 				}
@@ -58,7 +58,7 @@ func TestClockFollowsSteps(t *testing.T) {
 	}
 }
 
-// Small errors of the measurement do not make the clock jump.
+// Small measurement errors do not make the clock jump.
 func TestClockIgnoresNoise(t *testing.T) {
 	c := newClock()
 	for i := range 50 {
@@ -72,8 +72,8 @@ func TestClockIgnoresNoise(t *testing.T) {
 	}
 }
 
-// In a bubble the clock returns the bubble's time, and outside the real time, even if it is used in
-// both.
+// In a bubble, the clock returns the bubble's time. Outside it returns the real time, even while it
+// is used in a bubble.
 func TestClockInBubble(t *testing.T) {
 	c := newClock()
 	for range 3 {

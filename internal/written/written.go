@@ -12,8 +12,8 @@ import (
 const MaxIdle = 8
 
 // All passes p to w, in several calls of Write if w accepts only a part. After each call it adds
-// the number of written bytes to done, because the next call may panic. The function lied, if not
-// nil, is called for each invalid result that [Count] finds.
+// the number of written bytes to done, because the next call may panic. If lied is not nil, All
+// calls it for each invalid result that [Count] finds.
 func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	for idle := 0; len(p) > 0; {
 		count, err := w.Write(p)
@@ -35,15 +35,15 @@ func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	return nil
 }
 
-// CannotSync reports whether err, the error of a Sync, means that the file has no stable storage.
-// That is the case for a terminal, a pipe or a socket.
+// CannotSync reports whether err, the error of a Sync, means that the file has no stable storage,
+// like a terminal, a pipe or a socket.
 func CannotSync(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
 }
 
-// Count returns how many of size bytes were written by a Write that returned n and err. A count
-// above size is invalid: Count returns size, because writing again would not correct it, and lie
-// describes the error. A negative count is also invalid: Count returns 0 and a failure.
+// Count returns how many of size bytes a Write has written that returned n and err. If n is above
+// size, Count returns size, because writing again would not help, and lie describes the error. If n
+// is negative, Count returns 0 and a failure.
 func Count(n int64, size int, err error) (done int, lie, failure error) {
 	if n >= 0 && n <= int64(size) {
 		return int(n), nil, err

@@ -32,7 +32,7 @@ func TestCountCorrectsInvalidCounts(t *testing.T) {
 	}
 }
 
-// steps is a writer that returns the next of its counts for each Write. The last count is repeated,
+// steps is a writer that returns the next of its counts for each Write. It repeats the last count,
 // with err.
 type steps struct {
 	counts []int

@@ -23,7 +23,7 @@ import (
 // Renamed lists the keys with a new name. An entry is removed after one release.
 var Renamed = []struct {
 	Config   string // the package of the Config
-	Old, New string // with the keys of enclosing maps, such as tls.ca_file
+	Old, New string // including the keys of enclosing maps, such as tls.ca_file
 }{
 	{"fluent", "tls.accept_any_certificate", "tls.insecure_skip_verify"},
 	{"loki", "nudge", "unique_times"},
@@ -54,7 +54,7 @@ func Decode(pkg string, unmarshal func(any) error, config any) error {
 	return nil
 }
 
-// A layout describes the keys of a struct. Its type is the one that the YAML package fills: it has a
+// A layout describes the keys of a struct. The YAML package fills a value of its type, which has a
 // field for each key and for each old name. Inline structs are expanded.
 type layout struct {
 	typ    reflect.Type
@@ -65,8 +65,8 @@ type layout struct {
 type field struct {
 	key   string
 	now   string  // the new name, if key is an old one
-	index []int   // of the field in the struct
-	inner *layout // of a struct
+	index []int   // index of the field in the struct
+	inner *layout // layout of a nested struct
 }
 
 func layoutOf(pkg, prefix string, t reflect.Type) *layout {
@@ -130,8 +130,8 @@ func (l *layout) load(dst, src reflect.Value) {
 	}
 }
 
-// store sets the struct dst to the values of src, of type l.typ. It calls the function renamed for
-// each old name in given. If the new name is given too, its value is used.
+// store sets the struct dst to the values of src, of type l.typ. It calls renamed for each old name
+// in given. If the new name is also given, its value is used.
 func (l *layout) store(src, dst reflect.Value, given map[string]any, renamed func(old, now string)) {
 	for i, f := range l.fields {
 		value, ok := given[f.key]

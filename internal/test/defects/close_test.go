@@ -33,7 +33,7 @@ func checkUnknown(tb testing.TB, rep batch.Report) {
 	}
 }
 
-// checkDeadline checks that err reports that the deadline of the caller has passed.
+// checkDeadline checks that err reports the caller's deadline.
 func checkDeadline(tb testing.TB, err error) {
 	tb.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -41,8 +41,8 @@ func checkDeadline(tb testing.TB, err error) {
 	}
 }
 
-// outcomeBeyondBatch uses a destination whose first outcome lists, as open, records after the end
-// of its batch.
+// outcomeBeyondBatch uses a destination whose first outcome lists records beyond the end of its
+// batch as open.
 func outcomeBeyondBatch(tb testing.TB) {
 	calls := 0
 	var taken []string

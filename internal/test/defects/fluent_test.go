@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A resetConn returns ECONNRESET at the end of the connection, like a TCP connection that the peer
-// has reset.
+// A resetConn returns ECONNRESET at the end of the connection, like a TCP connection reset by the
+// peer.
 type resetConn struct{ net.Conn }
 
 func (c resetConn) Read(p []byte) (int, error) {
@@ -28,7 +28,7 @@ func (c resetConn) Read(p []byte) (int, error) {
 }
 
 // noAckReset posts records without acknowledgements. The server accepts one message per connection
-// and then resets it, like fluentd with deny_keepalive.
+// and resets the connection, like fluentd with deny_keepalive.
 func noAckReset(tb testing.TB) {
 	b := new(received)
 	auth := &testkit.ForwardAuth{Hostname: "server", Key: "key", Nonce: []byte("nonce"), NoKeepalive: true}
@@ -128,8 +128,8 @@ func hangingLogger(tb testing.TB) (l *fluent.Logger, release func()) {
 	}
 }
 
-// unknownHanging closes a Logger while a write to the server hangs. It does so many times, because
-// at the deadline the order of two goroutines is random.
+// unknownHanging closes a Logger while a write to the server hangs. It repeats this, because the
+// order of two goroutines at the deadline is random.
 func unknownHanging(tb testing.TB) {
 	for range 30 {
 		l, release := hangingLogger(tb)
@@ -143,8 +143,8 @@ func unknownHanging(tb testing.TB) {
 	}
 }
 
-// hangingForward closes a Logger without a spool while the connection hangs. It is repeated with a
-// context that has a deadline, that is canceled, and whose deadline has passed.
+// hangingForward closes a Logger without a spool while the connection hangs. The contexts have a
+// deadline, are canceled, or have expired.
 func hangingForward(tb testing.TB) {
 	for _, end := range []func() (context.Context, context.CancelFunc){
 		func() (context.Context, context.CancelFunc) {

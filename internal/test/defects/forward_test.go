@@ -155,7 +155,7 @@ func await(limit time.Duration, ok func() bool) bool {
 	return true
 }
 
-// waitFor waits until ch has a value or is closed, and fails the test after 5 s.
+// waitFor waits until ch has a value or is closed. After 5 s it fails the test.
 func waitFor(tb testing.TB, ch <-chan struct{}, what string) {
 	tb.Helper()
 	select {

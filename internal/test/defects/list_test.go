@@ -6,12 +6,12 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A defect is a defect that was fixed, with a test that reproduces it.
+// A defect is a fixed defect with a test that reproduces it.
 type defect struct {
 	name     string
 	promise  string // the broken promise
 	run      func(tb testing.TB)
-	realTime bool // run needs the clock of the machine; otherwise it runs in a synctest bubble
+	realTime bool // run needs the machine's clock; if false, it runs in a synctest bubble
 }
 
 var defects = []defect{

@@ -26,12 +26,12 @@ type reply struct {
 	status int
 	text   string
 	cut    bool // the body ends with an error
-	closed bool // the body has no length and ends with the connection, so the client cannot know whether it is complete
+	closed bool // the body has no length and ends with the connection, so the client cannot detect that it is incomplete
 }
 
 var stored = reply{status: http.StatusNoContent}
 
-// A lokiServer is a Loki that answers pushes with a function, without a network.
+// A lokiServer answers pushes like Loki, with a function instead of a network.
 type lokiServer struct {
 	// answer receives the uncompressed body of a push.
 	answer func(ctx context.Context, body string) (reply, error)
@@ -64,7 +64,7 @@ func (s *lokiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// A cutBody is the rest of a body whose connection was lost: reading it fails.
+// A cutBody is the rest of a body whose connection was lost. Reading it fails.
 type cutBody struct{}
 
 func (cutBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

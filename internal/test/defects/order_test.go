@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A slowError is an error of a connection. Its first call of Error closes asked and then sleeps.
+// A slowError is a connection error whose first call of Error closes asked and then sleeps.
 type slowError struct {
 	once  sync.Once
 	asked chan struct{}
@@ -52,11 +52,11 @@ func (c *cutConn) Read(p []byte) (int, error) {
 }
 
 // orderDuringReport ends a connection with two batches in flight, and posts a third record while
-// the client reports the failure. With one processor, the goroutine that posts continues only after
-// the one that reports.
+// the client reports the failure. With one processor, the posting goroutine continues only after
+// the reporting one.
 func orderDuringReport(tb testing.TB) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for range 10 { // the test is repeated, because on a busy machine the events may occur in another order
+	for range 10 { // repeated, because on a busy machine the events may occur in another order
 		if b := reportRound(tb); !ascending(b.firstCopies()) {
 			tb.Fatalf("first copies arrived as %v", b.firstCopies())
 		}
@@ -104,7 +104,7 @@ func reportRound(tb testing.TB) *received {
 }
 
 // orderOneMessage posts records to a server that closes each connection after one message. One
-// connection ends without an answer to its message while other records wait.
+// connection ends without an answer while other records wait.
 func orderOneMessage(tb testing.TB) {
 	b := new(received)
 	arrived, die := make(chan struct{}, 1), make(chan struct{})
@@ -141,8 +141,8 @@ func orderOneMessage(tb testing.TB) {
 	}
 }
 
-// orderFailback posts records after a better server has become available again. The server that is
-// in use has not answered yet. It then resets the connection.
+// orderFailback posts records after a better server has become available again. The server in use
+// has not answered yet; it resets the connection.
 func orderFailback(tb testing.TB) {
 	b := new(received)
 	arrived, die := make(chan struct{}, 8), make(chan struct{})

@@ -22,7 +22,7 @@ func checkDelivered(tb testing.TB, l *fluent.Logger, b *received, n int) {
 }
 
 // acceptEveryFourth posts records to a server that accepts only every fourth message for 20 s, and
-// ends the connection at all others.
+// ends the connection at all other messages.
 func acceptEveryFourth(tb testing.TB) {
 	b := new(received)
 	var messages atomic.Int64

@@ -20,11 +20,11 @@ import (
 )
 
 // cutAnswer pushes 30 lines. Loki stores 24 of them, and refuses three as too old and three as too
-// new. The connection is lost a few bytes after the first of the two reasons.
+// new. The connection is lost a few bytes after the first reason.
 func cutAnswer(tb testing.TB) { incompleteAnswers(tb, reply{cut: true}) }
 
-// unsizedAnswer is cutAnswer with an answer that has no length, so that the lost connection looks
-// like the end of the answer.
+// unsizedAnswer is like cutAnswer, but the answer has no length, so the lost connection looks like
+// its end.
 func unsizedAnswer(tb testing.TB) { incompleteAnswers(tb, reply{closed: true}) }
 
 func incompleteAnswers(tb testing.TB, how reply) {
@@ -147,8 +147,8 @@ func unreliableLoki(tb testing.TB) {
 	}
 }
 
-// refusedStream logs one line of a stream that Loki refuses to create, and then 100 lines of an
-// existing stream. The two streams may differ in a label.
+// deadLetters logs records that are refused before they are sent: a line too long for Loki, a line
+// too long for a slab, and one with an invalid tenant.
 func refusedStream(tb testing.TB) {
 	b := new(received)
 	var refused atomic.Int64
@@ -260,7 +260,7 @@ func routerEvents(tb testing.TB) {
 }
 
 // markerLevel makes the output drop records, and checks the stream of the gap marker that reports
-// them.
+// the drops.
 func markerLevel(tb testing.TB) {
 	var mu sync.Mutex
 	var markers []string

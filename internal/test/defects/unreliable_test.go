@@ -15,8 +15,8 @@ import (
 
 var errReset = errors.New("connection reset by peer")
 
-// A failure is one way in which Loki handles a push: it stores the lines or not, and answers or
-// not.
+// A failure is one way in which Loki mishandles a push. Loki may store the lines or not, and may
+// answer or not.
 type failure struct {
 	name string
 	act  func(ctx context.Context, store func()) (reply, error)
@@ -63,8 +63,8 @@ var failures = []failure{
 }
 
 // logToUnreliable logs for the given time to a Loki that fails for a random part of the pushes. The
-// kind of failure changes every few seconds. Afterwards Loki works, and all lines must have
-// arrived, with first copies in order.
+// kind of failure changes every few seconds. Finally Loki works, and all lines must have arrived,
+// with first copies in order.
 func logToUnreliable(tb testing.TB, seed uint64, long time.Duration) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -113,8 +113,8 @@ func logToUnreliable(tb testing.TB, seed uint64, long time.Duration) {
 	closeSoon(s.Shutdown)
 }
 
-// If Loki fails in changing ways, no line is lost, and first copies arrive in order. With
-// FOREBAY_TORTURE more seeds run. Each takes ten minutes of the bubble's clock.
+// If Loki fails in changing ways, no line is lost, and first copies arrive in order.
+// FOREBAY_TORTURE runs more seeds. Each takes ten minutes of the bubble's clock.
 func TestUnreliableLokiLosesNothing(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(2, 500))
 	for i := range uint64(rounds) {

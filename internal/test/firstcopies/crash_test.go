@@ -40,8 +40,7 @@ const (
 
 var crashKeys = []string{"a", "b", "c"}
 
-// A memory is the place where records are kept until they are delivered. The zero value is the
-// heap.
+// A memory determines where records are kept until they are delivered. The zero value is the heap.
 type memory struct {
 	crash bool // slabs are crash-safe
 	spool bool
@@ -59,8 +58,8 @@ type target struct {
 	holds   int // number of records that memory can hold
 }
 
-// openTarget opens a destination with options that seed determines. dir has the directories of the
-// memory. If the destination is a file, the file is in dir, too.
+// openTarget opens a destination with options determined by seed. dir contains the directories of
+// the memory and, for a file destination, the file.
 func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) {
 	r := testkit.Rand(seed)
 	tr := &walkRound{rng: r}
@@ -74,7 +73,7 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 		spoolDir = filepath.Join(dir, "spool")
 		full = []string{"block", "spill"}[r.IntN(2)]
 	}
-	if mem.spool && to == "file" { // a file accepts everything, so only slab.Spill puts records into the spool
+	if mem.spool && to == "file" { // a file accepts everything, so only slab.Spill moves records to the spool
 		full = "spill"
 	}
 	delivery := func(interval time.Duration) forebay.OutputOption {
@@ -157,9 +156,9 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 	return t, err
 }
 
-// init sets child. If envDir is set, the process logs until it is killed. The file progress has,
-// for each key, three numbers of calls: those that have begun, those that have returned, and those
-// that had returned before the last successful Flush.
+// init sets child. If envDir is set, the process logs until it is killed. The file progress
+// contains three numbers of calls for each key: begun, returned, and returned before the last
+// successful Flush.
 func init() {
 	child = func() {
 		dir := os.Getenv(envDir)
@@ -201,7 +200,7 @@ func init() {
 					note(8, n+1)
 					if r.IntN(100) == 0 && to.flush(context.Background()) == nil {
 						note(16, n+1)
-						if soon && r.IntN(10) == 0 { // the kill comes before later records are delivered
+						if soon && r.IntN(10) == 0 { // kill before later records are delivered
 							die(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 						}
 					}
@@ -224,8 +223,8 @@ func readProgress(f *os.File, g int) (calls, error) {
 	return calls{n(0), n(8), n(16)}, err
 }
 
-// crashWalk kills processes that log to a destination. Then it opens the destination once more, to
-// deliver the remaining records. In crash-safe slabs, every record whose call had returned is kept.
+// crashWalk kills processes that log to a destination, and then opens the destination again to
+// deliver the remaining records. Crash-safe slabs keep every record whose call had returned.
 // Without them, the newest records, which were in memory, are lost. Records in the spool arrive
 // once.
 func crashWalk(to, memName string) walk {
@@ -338,7 +337,7 @@ func crashWalk(to, memName string) walk {
 			if !mem.crash {
 				tr.led.checkRepeated(before, left)
 				for _, l := range lives {
-					if !mem.spool { // with a spool, kept records may follow records that were lost with the memory
+					if !mem.spool { // with a spool, kept records may follow records that were lost from memory
 						tr.led.checkPrefix(l.key, l.from, l.to)
 					}
 				}
@@ -351,7 +350,7 @@ func crashWalk(to, memName string) walk {
 	}
 }
 
-// inSpool returns the number of unacknowledged copies in the spool in dir, by record.
+// inSpool returns the number of unacknowledged copies of each record in the spool in dir.
 func (tr *walkRound) inSpool(dir string) map[string]int {
 	left := map[string]int{}
 	for e, err := range diskqueue.Scan(dir, nil) {
@@ -389,7 +388,7 @@ type lineFile struct {
 	torn int // number of lines that killed processes left incomplete
 }
 
-// read enters the complete lines after offset f.at in the ledger.
+// read adds the complete lines after offset f.at to the ledger.
 func (f *lineFile) read() {
 	all, err := os.ReadFile(f.path)
 	if err != nil {
@@ -409,7 +408,7 @@ func (f *lineFile) read() {
 	}
 }
 
-// check reports a defect if the number of incomplete lines exceeds deaths, the number of killed
+// check reports a defect if there are more incomplete lines than deaths, the number of killed
 // processes.
 func (f *lineFile) check(deaths int) {
 	if f.torn > deaths {

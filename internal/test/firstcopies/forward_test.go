@@ -20,20 +20,19 @@ import (
 // A forwardPeer is a Forward server that fails at random until good is set.
 type forwardPeer struct {
 	tr   *walkRound
-	as   string // key of all records that a program sends; empty: each record has a label, which contains the key
+	as   string // key of all records of a program; if empty, the label of each record contains its key
 	good atomic.Bool
 	l    *listener
 
-	// Each of these fields is the frequency of a fault: on average, it occurs once in so many
-	// times. 0: never.
+	// Each of these fields is the frequency of a fault: one in this many. 0: never.
 	deathAt   int // average number of bytes after which a connection ends
 	death     int // the connection ends after a message
-	spares    int // number of messages at the start of a connection after which it does not end
-	lateAck   int // one in so many acks is sent at once; the others are delayed, and so arrive out of order
+	spares    int // number of messages at the start of a connection during which it does not end
+	lateAck   int // one in this many acks is sent at once; the others are delayed, so they arrive out of order
 	silence   int // the server stops reading and answering after a message
 	slowness  int // the server delays its answer to a message
 	ackAfter  time.Duration
-	silenceOf atomic.Int32 // number of silences that may still occur
+	silenceOf atomic.Int32 // number of further times that the server may stop answering
 	poison    *poison
 }
 
@@ -41,7 +40,7 @@ type forwardPeer struct {
 type poison struct {
 	mu   sync.Mutex
 	key  string
-	n    int // number of the record; -1: not written yet
+	n    int // number of the record; -1: not yet written
 	left int
 }
 
@@ -161,7 +160,7 @@ func cutValue(b []byte) (value, rest []byte, err error) {
 	return nil, nil, err
 }
 
-// texts calls f with the field m of each record in m.
+// texts calls f with the field m of each record in the message.
 func texts(m *testkit.ForwardMessage, f func(text string)) {
 	for _, e := range m.Entries {
 		_, b, err := msgpack.Next(e)
@@ -221,7 +220,7 @@ type forwardWalk struct {
 	crash    bool // crash-safe slabs
 	poison   bool
 	gzip     bool
-	window   int // 0: 1 to 32
+	window   int // window of the client; 0: random, 1 to 32
 }
 
 // event is the type of the posted records.

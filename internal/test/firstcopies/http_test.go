@@ -38,8 +38,8 @@ type httpPeer struct {
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// Frequency of each fault: once in so many requests, or, if the server is too busy, once in so
-	// many records. 0: never.
+	// Frequency of each fault: one in this many requests or, for busy, one in this many records. 0:
+	// never.
 	busy, broken, resets, cuts, hangs int
 	hangsLeft                         int
 	strict                            bool // the server refuses long records
@@ -171,7 +171,7 @@ func (p *httpPeer) store(recs []httpRecord) (status int, text string) {
 }
 
 func (p *httpPeer) arrive(r httpRecord) {
-	if r.message != "records dropped" { // a gap marker has no place in the order
+	if r.message != "records dropped" { // a gap marker is not part of the order
 		p.tr.led.arriveText(r.message)
 	}
 }
@@ -186,9 +186,9 @@ func (p *httpPeer) storeEach(recs []httpRecord, refuses func(httpRecord) bool) s
 	return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// storeOne stores one record and returns its item of the answer. It holds the lock all the time,
-// because the client may repeat a request on another connection while the server still stores the
-// records of the first.
+// storeOne stores one record and returns its item of the answer. It holds the lock throughout,
+// because the client may repeat a request on another connection while the server still stores
+// records of the first request.
 func (p *httpPeer) storeOne(r httpRecord, refused bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ type ledger struct {
 	defects  []defect
 }
 
-// keyRecords holds all records of one key, in the order in which their calls began.
+// keyRecords contains all records of one key, in the order in which their calls began.
 type keyRecords struct {
 	key     string
 	foreign bool // another process makes the calls, one at a time
@@ -31,8 +31,8 @@ type keyRecords struct {
 	late    int   // number of first copies that arrived out of order
 }
 
-// A call is one logging call, with what became of its record. began and ended are ticks of the ledger's clock. ended is 0
-// if the call has not returned.
+// A call is one logging call and the outcome of its record. began and ended are ticks of the
+// ledger's clock. ended is 0 if the call has not returned.
 type call struct {
 	began, ended int
 	accepted     bool // the record was accepted and so must arrive
@@ -40,13 +40,13 @@ type call struct {
 	copies       int
 }
 
-// A kind is a kind of defect that the ledger reports.
+// A kind is a kind of defect found by the ledger.
 type kind string
 
 const (
 	disorder kind = "disorder" // a first copy arrived after that of a later call
 	missing  kind = "missing"  // a record never arrived
-	excess   kind = "excess"   // more repeated copies than the failures explain
+	excess   kind = "excess"   // more repeated copies arrived than the failures explain
 	other    kind = "other"    // damaged or unknown records, wrong accounts
 )
 
@@ -95,7 +95,8 @@ func (l *ledger) end(key string, n int, accepted bool) {
 	c.ended, c.accepted = l.clock, accepted
 }
 
-// excuse exempts a record from the check of the order and from the check that it arrives.
+// The order is violated only if this call returned before the call of the latest arrived record
+// began. A call that has not returned overlaps with all later calls.
 func (l *ledger) excuse(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +116,7 @@ func (l *ledger) foreign(key string) {
 	l.recordsOf(key).foreign = true
 }
 
-// returned is called when calls for a foreign key have returned: those for the records first to
-// end-1.
+// returned is called when the calls for the records first to end-1 of a foreign key have returned.
 func (l *ledger) returned(key string, first, end int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +133,7 @@ func (k *keyRecords) reach(n int) {
 	}
 }
 
-// failed is called after a failure of a server. After a failure, records may arrive again.
+// failed is called after a failure of a server. Each failure permits some records to arrive again.
 func (l *ledger) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *ledger) arriveText(text string) {
 	l.arrive(key, n)
 }
 
-// totals counts records, copies and failures over one or more rounds.
+// totals contains the numbers of records, copies and failures of one or more rounds.
 type totals struct{ records, copies, failures int }
 
 func (t *totals) add(l *ledger) {
@@ -217,7 +217,7 @@ func (k *keyRecords) recentRuns() string {
 }
 
 // close checks, at the end of a round, that at most dropped records are missing, and that at most
-// perFailure records arrived again after each failure. It returns all defects of the round.
+// perFailure records arrived again for each failure. It returns all defects of the round.
 func (l *ledger) close(dropped uint64, perFailure int) []defect {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,8 +262,8 @@ func (l *ledger) counts() map[string]int {
 // distinct returns the number of records that arrived at least once.
 func (l *ledger) distinct() int { return len(l.counts()) }
 
-// checkPrefix checks that those of the records first to end-1 that arrived form a prefix: after the
-// first missing record, none may have arrived.
+// checkPrefix checks the records first to end-1. If one is missing, no later one of them may have
+// arrived.
 func (l *ledger) checkPrefix(key string, first, end int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,8 +280,8 @@ func (l *ledger) checkPrefix(key string, first, end int) {
 	}
 }
 
-// checkRepeated compares the number of copies that arrived since the snapshot in before with the
-// number in want, for each record.
+// checkRepeated checks, for each record, the number of copies that have arrived since the snapshot
+// before. want contains the expected numbers.
 func (l *ledger) checkRepeated(before, want map[string]int) {
 	for rec, n := range l.counts() {
 		if n -= before[rec]; n != want[rec] {
@@ -327,10 +327,10 @@ func readLabel(text string) (key string, n int, err error) {
 	return key, n, nil
 }
 
-// The ledger reports records that are missing, out of order, repeated too often or unknown. It
-// reports nothing for rounds without defects.
+// The ledger reports records that are missing, out of order, repeated too often or unknown, and
+// nothing else.
 func TestLedgerFindsOnlyDefects(t *testing.T) {
-	// Calls 0 to 5 are made one after the other. Calls 6 and 7 overlap.
+	// Calls 0 to 5 are made one after another. Calls 6 and 7 overlap.
 	tests := map[string]struct {
 		arrived  []int
 		failures int
@@ -375,7 +375,7 @@ func TestLedgerFindsOnlyDefects(t *testing.T) {
 	}
 }
 
-// It is no defect if an excused record is missing or out of order.
+// A missing or late record is no defect if it is excused.
 func TestLedgerIgnoresExcusedRecords(t *testing.T) {
 	l := newLedger()
 	for range 4 {
@@ -391,8 +391,8 @@ func TestLedgerIgnoresExcusedRecords(t *testing.T) {
 	}
 }
 
-// The calls of another process are made one after the other. If the process died before a call
-// returned, the record of that call may arrive or not.
+// Calls of another process are made one after another. If the process died during a call, the
+// record of that call may or may not arrive.
 func TestLedgerOrdersCallsOfOtherProcess(t *testing.T) {
 	l := newLedger()
 	l.foreign("k")

@@ -26,7 +26,7 @@ type linePeer struct {
 	l        *listener
 	good     atomic.Bool
 	death    int  // average number of bytes after which a connection ends; 0: never
-	graceful bool // the server reads everything that the client has written before it closes a connection
+	graceful bool // before closing a connection, the server reads everything that the client has written
 	slow     bool
 }
 
@@ -51,7 +51,7 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 					end(c, r)
 					return
 				}
-				c.CloseWrite() // the client sees the end of the stream; the server still reads the rest
+				c.CloseWrite() // the client sees the end of the stream, while the server reads the rest
 				left, want = -1, len(buf)
 			}
 		}
@@ -76,8 +76,8 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// readAll waits until the server has read all connections to the end. It opens one more connection,
-// which the server handles after all others.
+// readAll waits until the server has read all connections to the end. For this, it opens another
+// connection, which the server handles last.
 func (p *linePeer) readAll() {
 	p.good.Store(true)
 	c, err := net.DialTimeout("tcp", p.l.addr, maxWait)
@@ -97,7 +97,7 @@ type lineWalk struct {
 	records  int
 	resets   bool // connections are reset at any byte; data in the buffers of the kernel is lost
 	graceful bool // connections end without loss
-	cuts     bool // writes fail after a part and return its length; nothing is lost
+	cuts     bool // writes fail after a part of the data; nothing is lost
 	restarts bool // the server restarts; lines are lost as with resets
 	spool    bool
 	slow     bool
@@ -182,7 +182,7 @@ func (lw lineWalk) run(tr *walkRound) (uint64, int) {
 	a := rep.Account
 	p.readAll()
 	if err != nil && (lw.resets || lw.restarts) && a.Pending.Total() == 0 {
-		err = nil // the error of the last connection, which failed
+		err = nil // error of the last connection, which failed
 	}
 	tr.ended(a, err)
 	if lw.resets || lw.restarts { // without acknowledgements, a lost connection loses lines

@@ -37,7 +37,7 @@ type lokiPeer struct {
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// Frequency of each fault: once in so many requests. 0: never.
+	// Frequency of each fault: one in this many requests. 0: never.
 	busy, broken, resets, late, hangs int
 	hangsLeft                         int
 	strict                            bool // the server refuses old and long entries
@@ -74,7 +74,7 @@ func (p *lokiPeer) start() {
 	p.l = p.tr.serveHTTP(p)
 }
 
-// serveHTTP starts an HTTP server that uses a listener, so that it can go down.
+// serveHTTP starts an HTTP server on a listener that can go down.
 func (tr *walkRound) serveHTTP(h http.Handler) *listener {
 	gate := &gate{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
@@ -122,7 +122,7 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error   { g.once.Do(func() { close(g.done) }); return nil }
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// A kept is a connection that closes the channel gone when the http.Server closes the connection.
+// A kept is a connection that closes the channel gone when the http.Server closes it.
 type kept struct {
 	*net.TCPConn
 	once sync.Once
@@ -216,7 +216,7 @@ func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 					e.at.UTC().Format(time.RFC3339), oldest.UTC().Format(time.RFC3339))]++
 			case p.strict && len(e.line) > lokiLongest:
 				errs[fmt.Sprintf("max entry size '%d' bytes exceeded for stream '%s' while adding an entry with length '%d' bytes", lokiLongest, s.labels, len(e.line))]++
-			case message == "records dropped": // a gap marker has no place in the order
+			case message == "records dropped": // a gap marker is not part of the order
 			case message == "":
 				p.tr.led.report(other, "a line that cannot be read: %.100q", e.line)
 			default:

@@ -14,7 +14,7 @@ type listener struct {
 	tr    *walkRound
 	addr  string
 	serve func(c *net.TCPConn, r *rand.Rand)
-	// serial is set if the server handles one connection at a time. Protocols without
+	// serial means that the server handles one connection at a time. Protocols without
 	// acknowledgements require this.
 	serial bool
 
@@ -115,8 +115,8 @@ func (l *listener) up() {
 	}
 }
 
-// drain closes all connections and waits until serve has returned for each of them. After that no
-// more copies arrive over these connections.
+// drain closes all connections and waits until serve has returned for each of them. After that, no
+// copies arrive over these connections.
 func (l *listener) drain() {
 	l.down(func(c *net.TCPConn) { c.Close() })
 	l.wg.Wait()
@@ -187,8 +187,8 @@ func (w *outages) end() {
 	w.wg.Wait()
 }
 
-// A client can connect to a listener at the same address after the listener was down, but not while
-// it is down.
+// A client can connect to a listener after it was down, at the same address, but not while it is
+// down.
 func TestListenerRestartsAtSameAddress(t *testing.T) {
 	tr := &walkRound{T: t, forks: rand.New(rand.NewPCG(1, 1)), led: newLedger()}
 	l := tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) { c.Read(make([]byte, 1)) })

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A feed is the input of several processes of the program, which run one at a time. It records how
-// much of the input they have read.
+// A feed is the input of several processes of the program, which run one after another. It records
+// how much of the input they have read.
 type feed struct {
 	tr   *walkRound
 	kind feedKind
@@ -24,16 +24,16 @@ type feed struct {
 	text []byte   // all lines
 	ends []int    // end of each line in text
 	fed  int      // number of bytes of text that were written to pipes
-	read int      // number of bytes in complete lines that processes have read; not used for onePipe
+	read int      // number of bytes in complete lines that processes have read; unused for onePipe
 	torn int      // number of processes that ended within a line
 	file *os.File
-	r, w *os.File // the pipe; nil: the next process gets a new pipe
+	r, w *os.File // the pipe; if nil, the next process gets a new pipe
 }
 
 type feedKind int
 
 const (
-	onePipe  feedKind = iota // all processes read the same pipe; after a terminated process there is a new one
+	onePipe  feedKind = iota // all processes read the same pipe, except that a new pipe follows a terminated process
 	oneFile                  // all processes read the same regular file, from its current offset
 	newPipes                 // each process has its own pipe
 )
@@ -56,8 +56,8 @@ func (f *feed) grow(n int) {
 }
 
 // stdin returns the input of the next process, and a function to call when the process has ended.
-// The last process reads to the end. A process that is terminated also delivers a part of a line
-// that it has read. The next process must get that line completely, so it needs a new pipe.
+// The last process reads to the end. A terminated process also delivers an incomplete line. The
+// next process must get that whole line, so it needs a new pipe.
 func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 	if f.kind == oneFile {
 		return f.file, func() { f.readUpTo(f.offset()) }
@@ -118,8 +118,8 @@ func (f *feed) offset() int {
 	return int(at)
 }
 
-// readUpTo is called when the processes have read all input before offset at. If they have read a
-// part of a line, the next process gets the whole line.
+// readUpTo is called when the processes have read all input before offset at. If they have read
+// only a part of a line, the next process gets the whole line.
 func (f *feed) readUpTo(at int) {
 	f.read = 0
 	for _, end := range f.ends {
@@ -147,9 +147,8 @@ func (f *feed) close() {
 	}
 }
 
-// inFile enters the lines of the output file at path in the ledger. cuts is the maximum number of
-// incomplete lines. A process that is killed may leave the line that it writes incomplete, and may
-// have read only a part of a line.
+// inFile adds the lines of the output file at path to the ledger. cuts is the maximum number of
+// incomplete lines. A killed process may have written or read only a part of its last line.
 func (f *feed) inFile(key, path string, cuts int) {
 	got, err := os.ReadFile(path)
 	if err != nil {
@@ -252,7 +251,7 @@ func killPipe(tr *walkRound) (uint64, int) {
 		killer := time.AfterFunc(after, func() {
 			if terminated {
 				cmd.Process.Signal(syscall.SIGTERM)
-				time.Sleep(500 * time.Millisecond) // real time, within which most processes end
+				time.Sleep(500 * time.Millisecond) // real time, in which most processes end
 			}
 			cmd.Process.Kill()
 		})
@@ -263,7 +262,7 @@ func killPipe(tr *walkRound) (uint64, int) {
 		if died++; code < 0 {
 			kills.Add(1)
 		}
-		late := terminated && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // the file has accepted these lines, but did not flush them
+		late := terminated && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // the file has accepted these lines but not flushed them
 		if code != -1 && code != 0 && code != 75 && !late {
 			tr.led.report(other, "life %d of %d ends with %d: %s", life, lives, code, stderr.String())
 		}

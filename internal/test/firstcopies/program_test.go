@@ -62,8 +62,7 @@ func (tr *walkRound) pipe(keys []string, n int, format string, args ...string) {
 
 // pipeForward sends JSON lines to several Forward servers that sometimes reset connections. The
 // clients use the defaults: a window of 4 and frames of 64 KiB. Each connection accepts some
-// messages before it ends. Otherwise the client would suspect and drop records that are not at
-// fault.
+// messages before it ends, because the client would otherwise suspect and drop good records.
 func pipeForward(tr *walkRound) (uint64, int) {
 	args := []string{"--format", "json", "--slab-size", []string{"4KiB", "16KiB", "64KiB"}[tr.rng.IntN(3)], "--slabs", "32"}
 	var keys []string
@@ -84,8 +83,8 @@ func pipeForward(tr *walkRound) (uint64, int) {
 	return 0, 4 * ((64<<10)/30 + 1)
 }
 
-// pipeLines sends lines to a server that sometimes closes a connection. It reads everything before
-// that, so that no line is lost.
+// pipeLines sends lines to a server that sometimes closes a connection. Before that, the server
+// reads everything, so no line is lost.
 func pipeLines(tr *walkRound) (uint64, int) {
 	p := &linePeer{tr: tr, graceful: true, death: 1 << 20}
 	p.start()

@@ -48,7 +48,8 @@ func (tr *walkRound) dir() string {
 }
 
 // A walk runs one round with one destination. It returns the number of records that the account of
-// the destination counts as dropped, and the number of records that may arrive again per failure.
+// the destination counts as dropped, and the number of records that may arrive again for each
+// failure.
 type walk func(tr *walkRound) (dropped uint64, perFailure int)
 
 // play runs n rounds of a walk; FOREBAY_TORTURE multiplies n.
@@ -121,7 +122,7 @@ func (tr *walkRound) callers(keys []string, n int, write func(rng *rand.Rand, ke
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // instead of Gosched, which would keep the runtime from polling the network
+				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // callers runs several goroutines that write n records in total, distributed over keys, with or without pauses. Other goroutines use the processors at the same time. callers returns when all calls have returned. write makes the call for record n of a key, and reports whether the record was accepted.
 				}
 			}
 		})
@@ -162,7 +163,7 @@ func (tr *walkRound) ended(a batch.Account, err error) {
 	}
 }
 
-// open calls the function make again until it succeeds. After a Close that ran out of time, the directory may stay
+// open calls make until it succeeds. After a Close that ran out of time, the directory may stay
 // locked for a while.
 func open[T any](tr *walkRound, make func() (T, error)) T {
 	for end := time.Now().Add(maxWait); ; time.Sleep(time.Millisecond) {

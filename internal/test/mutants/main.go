@@ -184,7 +184,7 @@ var (
 func failedTest(out []byte) string {
 	var name string
 	for _, f := range failLine.FindAllSubmatch(out, -1) {
-		if s := string(f[1]); strings.HasPrefix(s, name) { // subtests follow their parent
+		if s := string(f[1]); strings.HasPrefix(s, name) { // subtests follow their parent test
 			name = s
 		}
 	}

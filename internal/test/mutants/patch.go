@@ -19,7 +19,7 @@ type mutant struct {
 	files  []filePatch
 }
 
-// A target is a set of tests in one package, of which at least one must fail.
+// A target is a set of tests in one package. At least one of them must fail.
 type target struct {
 	pkg   string // directory, relative to the root of the repository
 	run   string // pattern, as for go test -run

@@ -10,7 +10,7 @@ import (
 
 const root = "../../.."
 
-// Every patch can be applied, has a unique number, and has a pattern that matches a test in its
+// Every patch can be applied, has a unique number, and names a pattern that matches a test in its
 // package. Only the command checks that the tests detect the patch.
 func TestPatchesApply(t *testing.T) {
 	all, err := load(".")

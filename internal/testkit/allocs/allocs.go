@@ -7,10 +7,9 @@ import (
 )
 
 // PerRun returns the average number of allocations of a call of f, rounded down. Unlike
-// [testing.AllocsPerRun] it excludes unrelated allocations: garbage collection, which empties every
-// sync.Pool, is disabled during the call, and the minimum of several measurements is used, because
-// the count includes the whole process. The runtime sometimes allocates for its type assertion
-// caches, and so may goroutines of earlier tests. Tests that call PerRun must not be parallel.
+// [testing.AllocsPerRun], it excludes unrelated allocations. It disables garbage collection, which
+// empties every sync.Pool, and returns the minimum of several measurements, because the runtime and
+// goroutines of earlier tests may also allocate. Tests that call PerRun must not be parallel.
 func PerRun(runs int, f func()) float64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	least := testing.AllocsPerRun(runs, f)

@@ -23,8 +23,8 @@ type Use struct {
 	Make func(debug bool) *bufpool.Pool // returns a new pool for the variable
 }
 
-// Plain replaces the pool by one without debug mode until t ends. No other goroutine may use the
-// pool when Plain is called, or when t ends.
+// Plain replaces the pool with one without debug mode until t ends. No other goroutine may use the
+// pool when Plain is called or when t ends.
 func (u Use) Plain(t testing.TB) {
 	was := *u.Pool
 	*u.Pool = u.Make(false)
@@ -44,8 +44,8 @@ func Tests(m interface{ Run() int }, uses ...Use) *Runner {
 	return &Runner{tests: m, uses: uses, out: os.Stderr}
 }
 
-// Run runs the tests and returns the exit code. It is not 0 if a test failed, or if a buffer was
-// misused or never returned, which Run reports. Benchmarks use the pools as they are.
+// Run runs the tests and returns the exit code. It fails if a test failed, or if a buffer was
+// misused or never returned, which Run reports. Benchmarks use the pools without debug mode.
 func (r *Runner) Run() int {
 	flag.Parse()
 	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {

@@ -3,8 +3,8 @@ package race
 import "testing"
 
 // Skip skips a test if the race detector is on. It is for tests that count allocations, and for
-// computations of a single goroutine, which take several times as long with the detector and have no
-// races. `make plain`, a part of `make check`, runs these tests.
+// long computations in a single goroutine, which have no races. `make plain`, a part of `make
+// check`, runs these tests.
 func Skip(t *testing.T) {
 	t.Helper()
 	if Enabled {
@@ -12,7 +12,7 @@ func Skip(t *testing.T) {
 	}
 }
 
-// Fewer returns the number of cases of a test: n, or a part of n with the race detector.
+// Fewer returns the number of cases of a test: n, or a fraction of n with the race detector.
 func Fewer(n, part int) int {
 	if Enabled {
 		return n / part
