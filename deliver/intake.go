@@ -87,7 +87,7 @@ func (k *intake) fill(now time.Time) (again bool) {
 			k.o.publish()
 			k.o.flushes.answer()
 		}
-		if k.ended || k.used > m.set.traits.Window {
+		if k.ended || k.crowded() {
 			return false
 		}
 		if m.end.stage >= over {
@@ -110,6 +110,9 @@ func (k *intake) fill(now time.Time) (again bool) {
 		k.add(now, l)
 	}
 }
+
+// crowded reports whether the window has no room for another batch.
+func (k *intake) crowded() bool { return k.used > k.o.m.set.traits.Window }
 
 // end is called when the log has ended: no more batches are leased.
 func (k *intake) end() {

@@ -202,9 +202,13 @@ func (o *outlet) loop() {
 		if o.m.end.handlerOver(now) {
 			o.giveUp()
 		}
+		crowded := o.intake.crowded()
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break
+		}
+		if a.do == doWait && crowded && !o.intake.crowded() { // next has settled batches, so that fill can lease more
+			continue
 		}
 		if o.do(a, timer); a.do >= doSpill {
 			o.publish() // publish now: the loop may run for a long time without waiting, which publishes too

@@ -557,6 +557,28 @@ func TestWriterHangs(t *testing.T) {
 	})
 }
 
+// If the time of Close ends while the outlet waits between two sessions and its window is full, the
+// goroutine of the outlet ends, too. The bubble fails if it remains.
+func TestCloseBetweenSessionsOfAWriter(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
+		for delay := range 20 { // the destination is called at some of these times, and the outlet waits at the others
+			bubble.Test(t, func(t *testing.T) {
+				m := &page{act: func(int, []byte) (int, error) { end(); return 0, nil }}
+				out := mustOutput(t, ToWriter(m), shortDelays(slab.Options{SlabBytes: 512, SlabCount: 8, FlushInterval: time.Millisecond}))
+				for i := range 30 { // several slabs
+					mustLines(t, out, i, i+1, 50)
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Duration(delay)*3*time.Millisecond, cancel)
+				if rep, err := out.Shutdown(ctx); err == nil || rep.Check() != nil {
+					t.Errorf("%s: %v, %+v", name, err, rep)
+				}
+			})
+		}
+	}
+}
+
 // Between two attempts no record is unknown, because the writer has returned how many bytes it
 // wrote.
 func TestNoUnknownRecordBetweenAttempts(t *testing.T) {
