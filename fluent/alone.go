@@ -7,21 +7,22 @@ import (
 	"time"
 )
 
-// This file sends messages to servers that close the connection after one message. These are the
-// npm package @fluent-org/logger, and fluentd with keepalive off. The option "keepalive" of HELO
-// announces this behavior. A session with such a server sends one batch, each message over a
-// separate connection (phase oneBatch).
+// This file sends messages to servers that close the connection after one message. Examples are the
+// npm package @fluent-org/logger, and fluentd with keepalive off. If the server announces
+// keepalive=false in its HELO, the session sends one batch, each message over a separate connection
+// (phase oneBatch).
 //
 // Without HELO and without acknowledgements, the client would notice the closed connection only
-// when a later message is lost. Such a connection is therefore probed (phase probing): after its
-// first message the session waits for a short time to see whether the server closes it.
+// when a later message is lost. Therefore the session waits briefly after the first message to see
+// whether the server closes the connection (phase probing).
 //
 // Without acknowledgements, a FIN and an RST have the same meaning: fluentd closes with RST, other
-// servers with FIN. Messages that were written completely before either count as delivered.
+// servers with FIN. A message counts as delivered if it was written completely before the FIN or
+// RST.
 
-// sendAlone sends the frames of j one after another, each over a separate connection. If the server
-// keeps a connection open after its message, the remaining frames are sent over that connection. ph
-// is probing or oneBatch. sendAlone answers j, or ends the session.
+// sendAlone sends each frame of j over a separate connection. If the server keeps a connection open
+// after its message, the remaining frames are sent over that connection. The parameter ph is
+// probing or oneBatch. sendAlone answers j, or ends the session.
 func (s *session) sendAlone(j *job, ph phase) {
 	frames := j.lay.frames
 	for i := range frames {
@@ -47,7 +48,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			}
 			if s.register(j, i+1) {
 				s.write(j, i+1)
-			} // if register returns false, the reader has ended the session, and the outlet sends j again
+			} // the reader has ended the session, and the outlet sends j again
 			return
 		}
 	}
@@ -56,8 +57,8 @@ func (s *session) sendAlone(j *job, ph phase) {
 	s.answer(j)
 }
 
-// reconnect replaces the connection of the session by a connection to the first reachable server.
-// It may be another server than before.
+// reconnect replaces the session's connection by a connection to the first reachable server, which
+// may be a different server.
 func (s *session) reconnect() error {
 	s.conn.close()
 	nc, err := s.c.connect(s.l.Context())
@@ -68,16 +69,15 @@ func (s *session) reconnect() error {
 	s.conn = nc
 	s.mu.Unlock()
 	if s.l.Context().Err() != nil {
-		nc.interrupt() // giveUp may have interrupted the previous connection instead
+		nc.interrupt() // giveUp may have interrupted only the previous connection
 	}
 	return nil
 }
 
-// exchange sends frame i of j and waits for its outcome. The outcome is the acknowledgement. With
-// NoAck, it is the end of the connection, or the end of the probe time. keepsOpen reports whether
-// the server keeps the connection open after the message. In phase oneBatch it is always false,
-// because the server has announced in HELO that it closes the connection. An error means that the
-// frame was not accepted.
+// exchange sends frame i of j and waits for its outcome: the acknowledgement or, with NoAck, the
+// end of the connection or of the probe time. keepsOpen reports whether the server keeps the
+// connection open after the message. It is always false in phase oneBatch, where the server closes
+// each connection. An error means that the frame was not accepted.
 func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout

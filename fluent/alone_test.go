@@ -30,9 +30,9 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A server that closes each connection after one message, as fluentd with deny_keepalive does,
-// receives each record once, even without acknowledgements. This applies whether it closes with FIN
-// or RST, and whether it sends HELO or not.
+// Each record is sent once, even without acknowledgements, to a server that closes each connection
+// after one message. This applies whether it closes with FIN or RST, and whether it sends HELO or
+// not.
 func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		for _, end := range []string{"FIN", "RST", "silence"} {
@@ -109,7 +109,7 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	}
 }
 
-// If a message was only partly written to a server that closes each connection, the message is sent
+// If a message was only partly written when the server closed the connection, the message is sent
 // again. The other messages of the batch are settled.
 func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
@@ -154,8 +154,8 @@ func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	}
 }
 
-// Without acknowledgements, all messages to a server that keeps connections open use the same
-// connection. Only the first message of the connection waits, for the probe time.
+// Without acknowledgements, all messages to a server that keeps connections open use one
+// connection. Only the first message waits for the probe time.
 func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	}
 }
 
-// The probe time grows up to probeMax while the server closes connections later than the probe
-// expects.
+// The probe time grows up to probeMax if a server repeatedly closes connections after the end of
+// the probe.
 func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)
@@ -211,7 +211,7 @@ func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 		for i := range 20 {
 			s.sendOne(numbers(t, i, i+1))
-			time.Sleep(time.Second) // so that the reader notices the FIN
+			time.Sleep(time.Second) // time for the reader to notice the FIN
 		}
 		if got := r.get("forebay"); len(got) != 20 {
 			t.Errorf("%v", got)
@@ -248,8 +248,8 @@ func TestMissingAckEndsSessionOfOneMessageServer(t *testing.T) {
 	})
 }
 
-// A server that announces keepalive=false receives each record of a Logger once and in order, although
-// each session accepts only one batch of the window.
+// A Logger sends each record once and in order to a server that announces keepalive=false, although
+// each session accepts only one batch.
 func TestLoggerSendsInOrderToOneMessageServers(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

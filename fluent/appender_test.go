@@ -95,8 +95,8 @@ func TestAttrAppenderIsWrittenAsGroup(t *testing.T) {
 	}
 }
 
-// AttrAppenders in structs, maps and lists become maps. If AppendAttrs panics, the value becomes a
-// text.
+// AttrAppenders in structs, maps and lists become maps. If AppendAttrs panics, a text replaces the
+// value.
 func TestAttrAppenderInsideOtherValues(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// attrs appends attributes as pairs and returns their number. The rules are those of slog.Handler.
-// An attribute without key and value is omitted, and so is an empty group. The attributes of a
-// group without a key are added to the enclosing map.
+// attrs appends attributes as pairs and returns the number of pairs. The rules are those of
+// slog.Handler: an empty attribute and an empty group are omitted, and the attributes of a group
+// without a key are added to the enclosing map.
 func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
@@ -20,8 +20,9 @@ func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// prepare returns a with its LogValuer resolved and with ReplaceAttr applied, if there is one.
-// ReplaceAttr is not called for groups and AttrAppenders, but later for each of their attributes.
+// prepare returns a with its LogValuer resolved and ReplaceAttr applied. It does not call
+// ReplaceAttr for groups and AttrAppenders; that function is called later for each of their
+// attributes.
 func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
@@ -39,9 +40,9 @@ func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	return a
 }
 
-// attr appends an attribute that prepare has returned. It returns the number of pairs: usually 1, 0
-// if the attribute is omitted, more for an error with details. A value that cannot be encoded is
-// replaced by a text with the reason.
+// attr appends an attribute that prepare has returned. The result n is the number of pairs: usually
+// 1, 0 if the attribute is omitted, more for an error with details. A value that cannot be encoded
+// is replaced by a text with the reason.
 func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	switch a.Value.Kind() {
 	case slog.KindGroup:
@@ -74,8 +75,8 @@ func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	return out, 1
 }
 
-// group appends a group as one pair. The attributes of a group without a name are appended as pairs
-// of the enclosing map. group returns the number of pairs.
+// group appends a group as one pair and returns the number of pairs. The attributes of a group
+// without a name are appended as pairs of the enclosing map.
 func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int) {
 	if len(attrs) == 0 {
 		return dst, 0
@@ -104,7 +105,7 @@ func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 		s.groups = s.groups[:len(s.groups)-1]
 	}
 	if n == 0 {
-		return dst[:at], 0 // all attributes were omitted, so the group is omitted, too
+		return dst[:at], 0 // all attributes were omitted, so the group is omitted
 	}
 	return msgpack.CloseMap(dst, head, n), 1
 }

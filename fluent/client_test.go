@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
 }
 
-// received collects the records that a test server has received. For each tag, it stores the field
-// n of the records.
+// received collects the records that a test server has received: for each tag, the field n of its
+// records.
 type received struct {
 	mu      sync.Mutex
 	byTag   map[string][]int
@@ -90,7 +90,8 @@ func (r *received) get(tag string) []int {
 	return slices.Clone(r.byTag[tag])
 }
 
-// firstCopies returns the records of a tag in the order of arrival, without repeated ones.
+// firstCopies returns the field n of the records of a tag in the order of arrival, without later
+// copies.
 func (r *received) firstCopies(tag string) (ns []int) {
 	seen := map[int]bool{}
 	for _, n := range r.get(tag) {
@@ -166,7 +167,7 @@ func listen(t *testing.T, f *testkit.Forward) string {
 }
 
 // numbers returns a batch of the records {"n": n} with n in [from, to). Record n has the tag
-// tags[n%len(tags)]. If tags is empty, all records have the tag of the Driver.
+// tags[n%len(tags)] or, if tags is empty, the tag of the Driver.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
 	b := &batch.Batch{Codec: Codec()}
@@ -204,7 +205,7 @@ func TestRecordsArriveInOrderPerTag(t *testing.T) {
 				s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck, Compress: zip, Tag: "own"}})
 				sendOK(t, s, numbers(t, 0, 1000))
 				sendOK(t, s, numbers(t, 1000, 1100, "a", "b", "c"))
-				s.close() // with NoAck, written records may arrive later
+				s.close() // with NoAck, a written record may not have arrived yet
 				r.await(t, 1100)
 				if got := r.get("own"); !slices.Equal(got, seq(0, 1000)) {
 					t.Errorf("%d records of Config.Tag", len(got))
@@ -255,7 +256,7 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	if total != len(sizes)-1 {
 		t.Errorf("%d records arrived", total)
 	}
-	// A batch with only one tag is divided, too.
+	// Batches with only one tag are also divided.
 	sendOK(t, s, numbers(t, 0, 2000))
 	for _, m := range r.messages() {
 		if len(m.Entries) > 1 && m.Payload > 2000 {
@@ -284,7 +285,7 @@ func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
 	allRefused(&b, "application/x-other")
 	for _, id := range []uint32{invalidTag, 1 << 30} {
-		b := batch.Batch{Codec: Codec()} // another variable, because a session distinguishes batches by their address
+		b := batch.Batch{Codec: Codec()} // a copy, because a session distinguishes batches by address
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
 		allRefused(&b, "no usable tag")
 	}
@@ -320,7 +321,7 @@ func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	}
 }
 
-// An otherCodec has another content type than Forward entries.
+// An otherCodec has a content type other than that of Forward entries.
 type otherCodec struct{ batch.Codec }
 
 func (otherCodec) ContentType() string { return "application/x-other" }
@@ -429,8 +430,8 @@ func TestAckSettlesOnlyItsChunk(t *testing.T) {
 	}
 }
 
-// When a connection ends, the acknowledged frames of a batch are settled, and only the records of its
-// other frames are open.
+// If a connection ends, the acknowledged frames of a batch are settled. The records of its other
+// frames are open.
 func TestAckedFramesOfAnUnfinishedBatchAreSettled(t *testing.T) {
 	for missing, want := range [][]int{
 		{0, 2, 4, 6, 8},
@@ -462,7 +463,7 @@ func mustEntry(t *testing.T, n int) []byte {
 	return b.At(0).Data
 }
 
-// All records arrive in order, although the first connection ends in different ways.
+// All records arrive in order, whatever ends the first connection.
 func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn){
 		"FIN at once":           func(c *testkit.ForwardConn) {},
@@ -497,8 +498,8 @@ func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	}
 }
 
-// A server that stops reading or answering ends the session after the timeout of the Config. If it
-// stops before the session has begun, Open fails after the timeout.
+// If a server stops reading or answering, the session ends after the timeout in the Config. If the
+// server stops before the session begins, Open fails after the timeout.
 func TestUnresponsiveServerTimesOut(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -582,7 +583,8 @@ func TestIdleConnectionIsClosedAfterIdleTimeout(t *testing.T) {
 	})
 }
 
-// The second server is used while the first is down. After Config.Failback the first is used again.
+// While the first server is down, the second is used. After Config.Failback the first is used
+// again.
 func TestFailoverAndFailback(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -666,8 +668,8 @@ func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	}
 }
 
-// A server is skipped for a random duration between half of the computed duration and the computed
-// duration. This applies to any durations of the Config and any number of failures.
+// For any durations in the Config and any number of failures, the actual skip time is random
+// between half of the computed skip time and all of it.
 func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
@@ -688,8 +690,8 @@ func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	})
 }
 
-// A preferred server that accepts connections and acknowledges nothing is tried again after
-// increasing times, up to maxUnresponsiveSkip. When it acknowledges records again, it is used.
+// A preferred server that accepts connections but acknowledges nothing is tried again after
+// increasing times, up to maxUnresponsiveSkip. It is used when it acknowledges records again.
 func TestUnresponsiveServerIsRetriedLessOften(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a, b received
@@ -725,7 +727,7 @@ func TestUnresponsiveServerIsRetriedLessOften(t *testing.T) {
 			}
 		}
 		send(2 * time.Hour)
-		if n := fa.Conns() / 2; n < 4 || n > 30 { // the first connection probes the server, the second sends
+		if n := fa.Conns() / 2; n < 4 || n > 30 { // one connection to probe the server, one to send
 			t.Errorf("the unresponsive server was tried %d times in two hours", n)
 		}
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "b:") {

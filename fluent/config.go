@@ -243,16 +243,15 @@ type resolved struct {
 	Config
 	servers []*server   // servers of Config.Servers, then those of Config.Standby
 	tls     *tls.Config // nil if no server has the scheme tls://
-	// credentials contains the secrets of Config.Auth. The fields of Config.Auth are cleared.
-	// Package fmt does not follow this pointer, so it cannot print the secrets if it prints a value
-	// that contains a resolved.
+	// credentials holds the secrets of Config.Auth, whose own fields are cleared. Package fmt does
+	// not follow this pointer, so printing a resolved does not print the secrets.
 	credentials *credentials
 }
 
 // credentials are the shared key and the user's password.
 type credentials struct{ key, password string }
 
-// setDefault sets a field with the zero value to value.
+// setDefault sets *field to value if *field is the zero value.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -347,7 +346,7 @@ func (c Config) resolve() (*resolved, error) {
 	}
 	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
 		bad("Config.Weights has %d weights, must have %d: one for each server", len(c.Weights), len(c.Servers))
-		c.Weights = nil // the loop below must not read it
+		c.Weights = nil // cleared, because the loop below must not read it
 	}
 	usesTLS := false
 	for i, text := range slices.Concat(c.Servers, c.Standby) {
@@ -379,8 +378,8 @@ func (c Config) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// secrets reads the key and the password from their files. It moves the secrets from Config.Auth to
-// credentials, and sets the defaults of Auth. It calls bad for each error.
+// secrets moves the key and the password, which it may read from files, from Config.Auth to
+// credentials. It also sets the defaults of Auth, and calls bad for each error.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string
@@ -413,7 +412,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		bad("Config.Auth.Password is set without User")
 	}
 	r.Auth.Secured = r.Auth.Secured || r.Auth.SharedKey != "" || r.Auth.User != ""
-	// Only credentials retains the secrets, so that no message can contain them by mistake.
+	// Only credentials holds the secrets, so that no message can contain them by mistake.
 	r.credentials = &credentials{string(r.Auth.SharedKey), string(r.Auth.Password)}
 	r.Auth.SharedKey, r.Auth.Password = "", ""
 	if r.Auth.Hostname == "" {

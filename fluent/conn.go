@@ -40,18 +40,17 @@ var (
 	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
-// isRefusal reports whether only a change of configuration can help. That is the case if the
-// certificate of the server is not valid, or if the server has sent a TLS alert, for example
-// because it requires a client certificate. Package crypto/tls reports an alert as a net.OpError
-// with Op "remote error".
+// isRefusal reports whether err can only be resolved by a change of configuration: the server's
+// certificate is invalid, or the server has sent a TLS alert, for example because it requires a
+// client certificate. Package crypto/tls reports an alert as a net.OpError with Op "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
 	return errors.As(err, &cert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
-// isGone reports whether err means that the server closed the connection. io.ErrClosedPipe is
-// included, because a net.Pipe, which tests use, returns this error.
+// isGone reports whether err means that the server closed the connection. A net.Pipe, which tests
+// use, returns io.ErrClosedPipe.
 func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
@@ -87,7 +86,7 @@ func (c *conn) interrupt() {
 // readUntil has no effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	if c.interrupted.Load() { // interrupt may have set its deadline before SetReadDeadline replaced it
+	if c.interrupted.Load() { // interrupt may have set its deadline just before SetReadDeadline replaced it
 		c.interrupt()
 	}
 }
@@ -100,13 +99,13 @@ func (c *conn) writeUntil(t time.Time) {
 	}
 }
 
-// tlsCloseTimeout limits the time in which tls.Conn.Close sends its close_notify alert. A server
-// that does not read would delay it. The timeout of package crypto/tls is 5 s.
+// tlsCloseTimeout limits how long tls.Conn.Close waits to send its close_notify alert if the server
+// does not read. The timeout of package crypto/tls is 5 s.
 const tlsCloseTimeout = 200 * time.Millisecond
 
 // close closes the connection. It may be called several times.
 func (c *conn) close() {
-	// Closing the socket below TLS ends a blocked close_notify.
+	// Closing the raw socket unblocks a Close that cannot send close_notify.
 	if c.nc != c.raw {
 		t := time.AfterFunc(tlsCloseTimeout, func() { c.raw.Close() })
 		defer t.Stop()
@@ -125,9 +124,8 @@ func (c *conn) read() error {
 	return err
 }
 
-// answers parses the complete messages in c.in and removes them. It calls acked for each
-// acknowledged id. After any other message it returns an error, and the connection cannot be used
-// further.
+// answers parses and removes the complete messages in c.in. It calls acked for each acknowledged
+// id. After any other message it returns an error, and the connection can no longer be used.
 func (c *conn) answers(acked func(chunkID)) error {
 	rest := c.in
 	defer func() { c.in = append(c.in[:0], rest...) }()
@@ -157,10 +155,10 @@ func (c *conn) answers(acked func(chunkID)) error {
 	return nil
 }
 
-// lost returns the error of a connection that ended because of err. The error contains the name of
-// the server. With TLS 1.3, a server refuses a client certificate only after the handshake, so this
-// is the first place to notice it. acked reports whether the server has acknowledged a frame. Then
-// it accepts this client, and its alert is not a refusal.
+// lost returns the error for a connection that ended because of err, with the name of the server.
+// With TLS 1.3, a server refuses a client certificate only after the handshake, so a TLS alert is
+// first noticed here. If acked is set, the server has acknowledged a frame; it accepts this client,
+// so its alert is not a refusal.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")
@@ -177,7 +175,7 @@ const noForward = "the server's message is not the Forward protocol"
 // noAckWithin returns the error for a server whose acknowledgement did not arrive within d.
 func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck, d) }
 
-// errNotAck is the error of parseAck for a message that is not an acknowledgement.
+// errNotAck is the error that parseAck returns for a message that is not an acknowledgement.
 var errNotAck = errors.New(noForward)
 
 // parseAck parses the message {"ack": id}. Unknown keys are ignored. ok is false if there is no id,
@@ -210,9 +208,9 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error for msg, an unexpected message of a server. The text of the
-// error is problem. If msg is text, such as the response of an HTTP server, its first line is added
-// without secrets.
+// unexpectedMessage returns an error with the given problem for msg, an unexpected message from a
+// server. If msg is text, such as an HTTP response, the error includes its first line without
+// secrets.
 func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // TLS record (RFC 8446, section 5.1): content type alert, major version 3
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
@@ -225,9 +223,8 @@ func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 	return fmt.Errorf("%s: it sent %q", problem, printable(string(line), secrets.key, secrets.password))
 }
 
-// printable returns text, which comes from a server, for an error message. The result has at most
-// 200 bytes on one line and no control characters. The secrets are replaced, because a server may
-// repeat them.
+// printable prepares text from a server for an error message: at most 200 bytes on one line,
+// without control characters. It replaces the secrets, because a server may repeat them.
 func printable(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {

@@ -20,8 +20,9 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// The zero Config connects to 127.0.0.1:24224. It has 4 MiB of memory, and its acknowledged frames
-// have about 64 KiB. While the server is down, every drop is counted, and only one Post waits.
+// With the zero Config, a Logger connects to 127.0.0.1:24224, has 4 MiB of memory, and sends frames
+// of about 64 KiB with acknowledgements. While the server is down, every drop is counted, and only
+// one Post waits.
 func TestZeroConfigDefaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -89,7 +90,7 @@ func TestZeroConfigDefaults(t *testing.T) {
 	})
 }
 
-// At most Window batches are in flight, and Window batches can be in flight.
+// Up to Window batches are in flight, and no more.
 func TestWindowBoundsUnackedBatches(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
 		bubble.Test(t, func(t *testing.T) {
@@ -177,9 +178,9 @@ func TestServerCloseOfIdleConnectionIsNoticed(t *testing.T) {
 	})
 }
 
-// A server that is down is skipped for a time that doubles up to ReconnectMax, with jitter. Each
-// attempt resolves the host name again. After a successful connection the time is ReconnectMin
-// again.
+// If a server is down, its skip time doubles with each attempt up to ReconnectMax, with jitter.
+// Each attempt resolves the host name again. After a successful connection, the skip time is
+// ReconnectMin again.
 func TestSkipTimeDoublesUpToReconnectMax(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time

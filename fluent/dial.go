@@ -68,11 +68,10 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	h := &handshaker{nc: cn.nc, hostname: c.Auth.Hostname, key: c.credentials.key, user: c.Auth.User, password: c.credentials.password}
 	cn.keepalive, err = h.do()
 	cn.in = h.in
-	// stop returns false if the function has been called that sets the deadline. Then hctx has
-	// ended.
+	// If stop returns false, hctx has ended and the connection's deadline has been set.
 	stopped := stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		<-hctx.Done() // hctx has the same deadline and provides the cause
+		<-hctx.Done() // hctx has the same deadline, and its cause is the better error
 	}
 	if err != nil {
 		return fail("authenticate with", cause(hctx, err))
@@ -116,8 +115,8 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 	return nil, ctx.Err()
 }
 
-// cause returns the cause of ctx if err is a consequence of the end of ctx. Otherwise it returns
-// err.
+// cause returns the cause of ctx if err is a consequence of the end of ctx. If it is not, cause
+// returns err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return context.Cause(ctx)

@@ -42,7 +42,7 @@ import (
 type Driver struct {
 	c       *resolved
 	seed    maphash.Seed // seed of the ids of chunks
-	salt    uint64       // part of the ids of chunks; differs between Drivers
+	salt    uint64       // part of the chunk ids; differs between Drivers
 	framer  *framer      // used only by the open session
 	roster  *roster
 	awaited *awaited
@@ -132,7 +132,7 @@ func (c *Driver) defaults(o *deliver.OutputOptions) {
 }
 
 // codecFor returns the codec of records that an earlier process has stored: Forward entries, or
-// records of package encode. It returns nil if the content type is unknown.
+// records of package encode. It returns nil for an unknown content type.
 func codecFor(contentType string, _ uint32) batch.Codec {
 	if contentType == entryType {
 		return Codec()
@@ -141,9 +141,8 @@ func codecFor(contentType string, _ uint32) batch.Codec {
 	return c
 }
 
-// Traits requests batches of one frame each. Up to Config.Window batches are in flight. The
-// Dictionary maps the streams of Forward entries to tags. All Drivers of the process have the same
-// Dictionary.
+// Traits requests batches of one frame, with up to Config.Window batches in flight. The Dictionary
+// maps the streams of Forward entries to tags; all Drivers of the process share it.
 func (c *Driver) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
@@ -155,8 +154,8 @@ func (c *Driver) Traits() deliver.Traits {
 	return t
 }
 
-// accepts reports whether records of a content type can be sent. It returns true only for Forward
-// entries, because the Driver does not convert records.
+// accepts reports whether records of a content type can be sent. Only Forward entries can, because
+// the Driver does not convert records.
 func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot of the counters. It does not wait for the server.
@@ -183,7 +182,7 @@ func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // connect connects to the first reachable server in the order of the roster. The error joins the
-// errors of all servers. It is fatal if every server refused this client, because then only a
+// errors of all servers. The error is fatal if every server refused this client, because only a
 // change of configuration can help.
 func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
@@ -211,9 +210,9 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether a server that precedes the server with the given index in the
-// order of preference is reachable again. It tests each of these servers with a complete
-// connection, including TLS and the handshake, and closes the connection immediately.
+// preferredReachable reports whether any server before the given index, in the order of preference,
+// is reachable. It tests each with a complete connection, including TLS and the handshake, and
+// closes that connection immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.c.dial(ctx, i); err == nil {
@@ -225,8 +224,8 @@ func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	return false
 }
 
-// nextPreferredProbe returns the time at which to try the preferred servers next. The zero time
-// means never. The time is random, so that clients that lost a server together do not return
+// nextPreferredProbe returns the time at which to try the preferred servers next, or the zero time
+// for never. The time has jitter, so that clients that lost a server together do not return
 // together.
 func (c *Driver) nextPreferredProbe() time.Time {
 	d := c.c.Failback
@@ -236,10 +235,9 @@ func (c *Driver) nextPreferredProbe() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused is the function Traits.Refused of the Driver. It is called when the records of b are
-// permanently refused because of cause. If b is a single record, it may have been too large for the
-// server, so its size is evidence for a limit. refused runs on the goroutine that writes dead
-// letters.
+// refused handles the records of b, which are permanently refused because of cause (see
+// Traits.Refused). A single refused record may have been too large for the server, so its size is
+// evidence for a limit. refused runs on the goroutine that writes dead letters.
 func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
@@ -249,10 +247,10 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether the duration every has passed since the time last. If every is 0 or less, due
-// returns false.
-func due(last time.Time, every time.Duration) bool {
-	return every > 0 && time.Since(last) >= every
+// due reports whether interval has passed since the given time. It returns false if interval is 0 or
+// less.
+func due(since time.Time, interval time.Duration) bool {
+	return interval > 0 && time.Since(since) >= interval
 }
 
 // dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to
@@ -263,7 +261,7 @@ type dryRun struct {
 	frames int // number of frames of this session
 }
 
-// modeNames contains the names of the modes in the specification, by value of Config.Mode.
+// modeNames maps each value of Config.Mode to its name in the specification.
 var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 
 // openDry returns a session that does not connect.
@@ -272,9 +270,9 @@ func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }
 
-// send writes the description of b: one line for each frame, followed by its records as JSON. The
-// records that a session would refuse are refused; all others count as delivered. If the write
-// fails, the records are open with the advice batch.Gone, after which they are dropped.
+// send describes b in Config.DryRun: one line for each frame, followed by its records as JSON.
+// Records that a session would refuse are refused; all others count as delivered. If the write
+// fails, the records are open with the advice batch.Gone, so the outlet drops them.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c.c, d.c.c.bounds())

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// When a Router is closed, it delivers the records of a Driver output and unlocks its spool.
+// Closing a Router delivers the records of its Forward output and unlocks the spool.
 func TestRouterClosesDriverAndSpool(t *testing.T) {
 	var r received
 	dir := t.TempDir()

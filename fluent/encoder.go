@@ -62,7 +62,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	setDefault(&e.o.LevelKey, "level")
 	setDefault(&e.o.MessageKey, defaultMessageKey)
 	setDefault(&e.o.SourceKey, "source")
-	// ReplaceAttr may return any key. So duplicate keys are searched in every record.
+	// ReplaceAttr may return any key, so every record is checked for duplicate keys.
 	e.root = &scope{e: e, levels: []groupLevel{{}}, duplicates: e.o.ReplaceAttr != nil}
 	e.root.levels[0].keys = noKeys.With(e.o.LevelKey, e.o.MessageKey, e.o.SourceKey)
 	if e.o.Tag != "" {
@@ -134,21 +134,21 @@ type scope struct {
 	duplicates bool         // a map of the pairs may have duplicate keys
 }
 
-// A groupLevel is the map of an open group: its key in the enclosing map, and the attributes of the
-// scope in it.
+// A groupLevel is the map of an open group: its key in the enclosing map, and the scope's
+// attributes in it.
 type groupLevel struct {
 	key   []byte      // encoded; empty in the root
 	pairs []byte      // encoded attributes, each a key and a value
 	n     int         // number of pairs
-	keys  keyset.Keys // keys of pairs; in the root also the keys of the built-in fields
+	keys  keyset.Keys // keys of pairs; in the root map also the keys of the built-in fields
 }
 
 // noKeys is the set of keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether attrs can be added to a map with the given keys without a duplicate key,
-// in that map or in a nested one. It may return false although there is no duplicate, because the
-// attributes of some values are known only after they are encoded. Then Append searches for
+// distinct reports whether attrs certainly have no duplicate keys, with the given keys of the map
+// and within each nested map. It may return false for distinct keys, because some values produce
+// their attributes only while they are encoded. After false, Append checks each record for
 // duplicates.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
@@ -176,15 +176,15 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	return true
 }
 
-// setTag sets the tag of s and its stream. s must not yet be shared.
+// setTag sets the tag of s and its stream. It must not be called after s is shared.
 func (s *scope) setTag(tag string, stream uint32) {
 	if s.stream, s.tag = stream, ""; stream == ownTag {
-		s.tag = strings.Clone(tag) // the string of the caller may be part of a large one
+		s.tag = strings.Clone(tag) // a copy, because tag may be part of a large string
 	}
 }
 
-// WithGroup returns a scope whose later attributes belong to the group name. "" is no group, as in
-// slog. It implements [encode.Scope].
+// WithGroup returns a scope whose later attributes belong to the group name. As in slog, an empty
+// name opens no group. It implements [encode.Scope].
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -196,8 +196,9 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs returns a scope with attrs added to the innermost group. It calls ReplaceAttr and the
-// methods of the values, so that they are not called for each record. It implements [encode.Scope].
+// WithAttrs returns a scope with attrs added to the innermost group. It encodes them once, so that
+// ReplaceAttr and the methods of the values are not called for each record. It implements
+// [encode.Scope].
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -213,7 +214,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
 	v.free()
-	// The scopes share pairs. The full slice expression ensures that a later append copies pairs.
+	// The two scopes share pairs. The full slice expression makes a later append copy pairs.
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
 }
@@ -229,13 +230,13 @@ func (s *scope) borrow() *valuer {
 	return v
 }
 
-// routerRecordLimit is the maximum size of a value in a record of a Router, in bytes. It ends the
-// encoding of values that have no end. The output refuses records that exceed its own limit.
+// routerRecordLimit is the maximum size of a value in a record of a Router, in bytes. It stops the
+// encoding of values without end. The output has a separate limit.
 const routerRecordLimit = 1 << 20
 
-// attrs appends attributes as pairs and returns their number. An attribute TagKey that has a valid
-// tag and is outside of groups sets the tag of s instead. Therefore s must not be shared if TagKey
-// is set.
+// attrs appends attributes as pairs and returns the number of pairs. If an attribute outside of
+// groups has the key TagKey and a valid tag as its value, attrs sets the tag of s instead.
+// Therefore s must not be shared if TagKey is set.
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
@@ -254,8 +255,8 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 }
 
 // Append appends the record r as an entry. If the tag table is full, the tag precedes the entry.
-// The number of pairs of a map is stored in its map16 header after the pairs are written. Groups
-// without attributes are removed. Append implements [encode.Scope].
+// Append writes each map with a map16 header and stores the number of pairs there afterwards.
+// Groups without attributes are removed. It implements [encode.Scope].
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	t := r.Time
@@ -272,8 +273,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
-	// at contains the offsets of the maps of the levels, and n their numbers of pairs. The arrays
-	// avoid an allocation if there are fewer than 8 groups.
+	// The slices at and n hold, for each group level, the offset of its map and its number of
+	// pairs. The arrays avoid an allocation if there are fewer than 8 groups.
 	var starts, counts [8]int
 	at, n := starts[:0], counts[:0]
 	for i := range s.levels {
@@ -311,8 +312,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	}
 	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
-	// The groups are completed from the innermost outward. So a group without pairs is removed
-	// before the pairs of its enclosing map are counted.
+	// The innermost group is completed first, so that an empty group is removed before the pairs of
+	// its enclosing map are counted.
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
 			dst = dst[:at[i]] // empty groups are omitted
@@ -373,8 +374,8 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced appends the same fields as builtins, with ReplaceAttr applied. ReplaceAttr gets each
-// field as an attribute without groups, and may change or remove it.
+// replaced appends the fields of builtins with ReplaceAttr applied. ReplaceAttr gets each field as
+// an attribute outside of groups, and may change or remove it.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true

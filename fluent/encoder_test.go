@@ -106,7 +106,7 @@ func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 			}
 		}
 	}
-	// ReplaceAttr is not called for fields of other values.
+	// ReplaceAttr is not called for the fields of a struct value.
 	r := encode.Record{Attrs: attrs[4][2:]}
 	if got := asJSON(t, mine.Scope(), &r); !strings.Contains(got, `"secret":1`) || strings.Contains(got, "xxx") {
 		t.Error(got)
@@ -153,7 +153,7 @@ func TestReplaceAttrSetsTagAndSource(t *testing.T) {
 	}
 }
 
-// A group whose attributes are all omitted is omitted.
+// A group is omitted if all its attributes are omitted.
 func TestEmptyGroupsAreOmitted(t *testing.T) {
 	enc, _ := NewEncoder(&EncoderOptions{LevelKey: "-", MessageKey: "-"})
 	r := encode.Record{Attrs: []slog.Attr{slog.Group("a", slog.Group("b"), slog.Attr{}), slog.Int("n", 1)}}
@@ -191,8 +191,8 @@ func (stacked) Callers() []uintptr           { return []uintptr{callerPC()} }
 func (stacked) MarshalJSON() ([]byte, error) { return []byte(`{"code":1}`), nil }
 func (stacked) MarshalText() ([]byte, error) { return []byte("a text"), nil }
 
-// The attribute of an error and the attributes with its details equal those of the JSON encoder of
-// package encode.
+// An error and its details are written as the same attributes as by the JSON encoder of package
+// encode.
 func TestErrorsMatchJSONEncoder(t *testing.T) {
 	outer := fmt.Errorf("outer: %w", errors.Join(io.EOF, fmt.Errorf("b: %w", stacked{io.ErrNoProgress, 1})))
 	deep := error(io.EOF)
@@ -220,7 +220,7 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 			t.Errorf("%q: %s", form, got)
 		}
 	}
-	// The nested lists of a chain count as levels for maxLevels.
+	// The nested lists of an error chain count toward maxLevels.
 	enc, err := NewEncoder(&EncoderOptions{Errors: "chain"})
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestErrorAllocatesNothing(t *testing.T) {
 	}
 }
 
-// If a map has a key twice, underscores are appended to the later one.
+// If a map has a key twice, underscores are appended to the second key.
 func TestDuplicateKeysAreRenamed(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{Errors: "verbose"})
 	if err != nil {

@@ -44,8 +44,8 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 }
 
 // Codec returns the codec of Forward entries (application/x-fluent-entry). It converts entries to
-// JSON and needs no Driver. A process that uses it and the Dictionary of
-// [Driver.Traits], which maps streams to tags, can read the entries that another process has stored.
+// JSON and needs no Driver. Together with the Dictionary of [Driver.Traits], which maps streams to
+// tags, it can read the entries that another process has stored.
 func Codec() batch.Codec { return entryCodec{} }
 
 // entryCodec implements [batch.Codec]. It has no state.
@@ -112,7 +112,7 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
-	if !holdsTime(now) { // a marker with a wrong time is better than no marker
+	if !holdsTime(now) { // the time of the marker matters less than its existence
 		now = time.Unix(0, 0)
 	}
 	dst = appendEntryTime(dst, now, false)

@@ -30,7 +30,7 @@ const (
 	silent                 // the server stops reading and answering
 )
 
-// randomly returns a failureMode with reaction f to messages with probability p.
+// randomly returns a failureMode that reacts to each message with f at probability p.
 func randomly(p float64, f reaction) failureMode {
 	return func(rng *rand.Rand, _ int, _ *testkit.ForwardMessage) reaction {
 		if rng.Float64() < p {
@@ -50,7 +50,7 @@ var failureModes = map[string]failureMode{
 	"accepts every 2nd": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%2)) },
 	"accepts every 4th": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%4)) },
 	"accepts every 7th": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%7)) },
-	// When the disk is nearly full, small messages still fit into the last page.
+	// On a nearly full disk, small messages still fit into the last page.
 	"nearly full disk": func(rng *rand.Rand, _ int, m *testkit.ForwardMessage) reaction {
 		if m.Payload > rng.IntN(4<<10) {
 			return ended
@@ -63,7 +63,7 @@ var failureModes = map[string]failureMode{
 }
 
 // A server that fails for ten minutes does not cause a record to be condemned: all records arrive,
-// and only suspects are out of order. One poisonous record among them is condemned.
+// and only suspects are out of order. A poisonous record among them is condemned.
 func TestFailingServerCondemnsOnlyPoison(t *testing.T) {
 	seed := testkit.Seed(t)
 	for name, mode := range failureModes {
@@ -104,7 +104,7 @@ func failingServer(t *testing.T, seed uint64, mode failureMode, poison bool) {
 			if what == acked || what == stored {
 				r.add(m)
 			}
-			if what == silent { // the server does not respond to later messages of the connection either
+			if what == silent { // nor does the server respond to later messages of the connection
 				_, _ = io.Copy(io.Discard, c)
 				return
 			}

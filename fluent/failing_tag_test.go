@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If the server closes the connection at nearly every record of a tag, this tag is held. The
-// records of another tag arrive meanwhile.
+// If the server closes the connection at nearly every record of a tag, that tag is held, and the
+// records of another tag arrive.
 func TestFailingTagDoesNotHoldOtherTags(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 1200

@@ -53,21 +53,21 @@ type group struct {
 	stream uint32
 	tag    string
 	n      int // number of records
-	at     int // while sort fills layout.order: position of the next record
+	at     int // used only by sort: position of the next record in layout.order
 }
 
 // foreign returns an error if the records of a batch with the codec c are not Forward entries.
 func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
-		return nil // the application has encoded the entries itself and is responsible for them
+		return nil // the application has encoded the entries itself, so they are not checked
 	case c.ContentType() != entryType:
 		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), entryType)
 	}
 	return nil
 }
 
-// tooLarge returns the error for a record of n bytes that is rejected because of m.record.
+// tooLarge returns the error for a record of n bytes, which exceeds m.record.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
 		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has already refused one of %d bytes", n, m.server, m.refused)
@@ -75,17 +75,17 @@ func (m *bounds) tooLarge(n int) error {
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }
 
-// bounds returns the limits of Config. They do not include learned limits.
+// bounds returns the size limits of Config, without learned limits.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
 	if c.Mode == modeMessage {
-		frame = 0 // every record exceeds it, so each frame contains one record
+		frame = 0 // every record exceeds 0 bytes, so each frame has one record
 	}
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut divides b into frames of at most the sizes in maxSizes. It retains references to the memory of b
-// until forget.
+// cut divides b into frames within maxSizes. The layout refers to the memory of b until forget is
+// called.
 func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
@@ -109,7 +109,7 @@ func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 }
 
 // single reports whether all records have the same stream, contain no tag, and are neither empty
-// nor larger than limit. That is the common case. Such a batch needs neither order nor refs.
+// nor larger than limit. Such a batch, the common case, needs neither order nor refs.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -127,8 +127,8 @@ func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	return stream, true
 }
 
-// tag returns the tag of a stream. It returns false if the stream is not in the tag table. stream
-// is not ownTag.
+// tag returns the tag of a stream other than ownTag. It returns false if the stream is not in the
+// tag table.
 func (c *resolved) tag(stream uint32) (string, bool) {
 	if stream == noTag {
 		return c.Tag, true
@@ -136,7 +136,7 @@ func (c *resolved) tag(stream uint32) (string, bool) {
 	return tagOf(stream)
 }
 
-// refuseAll refuses all n records of a batch. Their stream has no tag.
+// refuseAll refuses all n records of a batch, because their stream has no tag.
 func (l *layout) refuseAll(n int, stream uint32) {
 	l.why = unknownStream(stream)
 	for i := range n {
@@ -173,8 +173,8 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 }
 
 // sort divides a batch with several tags, or with records to refuse. The records of one tag keep
-// their order, and the tags are in the order of their first records. It is a counting sort: the
-// records of each tag are counted, and then each record is put at the next position of its tag.
+// their order, and the tags are in the order of their first records. The algorithm is a counting
+// sort: sort counts the records of each tag, and puts each record at the next position of its tag.
 func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
@@ -201,7 +201,8 @@ func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 		}
 		l.groups[g].n++
 	}
-	// The records of group g are order[at:at+n]. Refused records are in no group.
+	// The records of group g are order[at:at+n], with the fields at and n of the group. Refused
+	// records are in no group.
 	at := 0
 	for g := range l.groups {
 		l.groups[g].at = at
@@ -214,8 +215,8 @@ func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 			l.groups[g].at++
 		}
 	}
-	// Now at of each group is the position after the group. So the frames are built from position 0
-	// again.
+	// The loop above has advanced the field at of each group to the group's end, so the positions
+	// are counted again.
 	at = 0
 	for _, g := range l.groups {
 		f := frame{tag: g.tag, stream: g.stream, from: at, to: at}
@@ -272,9 +273,8 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget removes the references to the memory of the batch, because this memory belongs to the
-// outlet after the batch is answered. After an unusually large batch, forget also frees the memory
-// of the layout.
+// forget removes the references to the memory of the batch, which belongs to the outlet after the
+// answer. After an unusually large batch, forget also frees the memory of the layout.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -284,7 +284,7 @@ func (l *layout) forget() {
 	}
 }
 
-// indexes appends the indexes of the records of f in the batch.
+// indexes appends the batch indexes of the records of f.
 func (l *layout) indexes(dst []int, f *frame) []int {
 	if l.order != nil {
 		return append(dst, l.order[f.from:f.to]...)
@@ -295,8 +295,8 @@ func (l *layout) indexes(dst []int, f *frame) []int {
 	return dst
 }
 
-// pieces calls fn with consecutive parts of the payload of f. They are memory of b: one part for
-// each run if order is nil, otherwise one for each record.
+// pieces calls fn with consecutive parts of the payload of f, which are memory of b. If order is
+// nil, there is one part for each run; if it is set, one for each record.
 func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	if l.order != nil {
 		for _, i := range l.order[f.from:f.to] {
@@ -316,9 +316,9 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	}
 }
 
-// name assigns ids to the frames. The id is a hash of the records, their number, the stream and the
-// ticket of the first record. So a frame that is sent again has the same id. The ids of another
-// process differ, because seed is random. The ids of another Driver differ because of salt.
+// name assigns ids to the frames. An id is a hash of the records, their number, the stream and the
+// ticket of the first record, so a frame that is sent again has the same id. The parameter seed
+// makes ids differ between processes, and salt between Drivers.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {
@@ -341,7 +341,7 @@ func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	}
 }
 
-// makeID returns the id that consists of two hashes.
+// makeID encodes two hashes as an id.
 func makeID(a, b uint64) (id chunkID) {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:], a)
@@ -350,16 +350,16 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns the id to use if another frame in flight already has id. That happens if two batches
-// contain equal records without tickets.
+// next returns another id, for a frame whose id is already in use by a frame in flight. Two batches
+// with equal records without tickets have equal ids.
 func (id chunkID) next() chunkID {
 	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
 	base64.StdEncoding.Decode(raw[:], id[:])
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
 
-// A framer encodes frames. A Driver has only one, because a compressor needs much memory. Only the
-// open session uses it, from one goroutine at a time.
+// A framer encodes frames. Each Driver has only one, because a compressor needs much memory. The
+// open session uses it from one goroutine at a time.
 type framer struct {
 	ack  bool               // frames request acknowledgements
 	mode string             // modePacked, modeForward or modeMessage
@@ -381,14 +381,14 @@ func (a *appender) Write(p []byte) (int, error) {
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
 	if c.Compress != "" {
-		f, _ := compression.Find(c.Compress) // Config.resolve has already returned this error
+		f, _ := compression.Find(c.Compress) // ignored, because Config.resolve has already reported this error
 		w.zip = f.NewWriter(compression.Fast)
 	}
 	return w
 }
 
-// head appends the bytes of f before its payload. n is the size of the payload as written, in
-// bytes.
+// head appends the bytes of f before its payload. The payload has n bytes as written, after
+// compression.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	parts := 3 // tag, payload and option; or tag, time and map
 	if w.mode == modeMessage && w.ack {
@@ -452,8 +452,8 @@ func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte 
 		w.pieces(l, b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
-	// The header contains the size of the compressed payload. So the payload is first compressed
-	// into separate memory.
+	// The header contains the compressed size, so the payload is compressed first, into separate
+	// memory.
 	lent, _ := scratch.Get(w.bound(f.bytes))
 	defer scratch.Put(lent)
 	w.into.b = lent[:0]

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// handlerCalls is an error handler that accepts all records and stores the times of its calls.
+// handlerCalls is an error handler that accepts all records and stores the time of each call.
 type handlerCalls struct {
 	mu   sync.Mutex
 	at   []time.Time
@@ -47,7 +47,7 @@ func (c *handlerCalls) since(t time.Time) (n int, first time.Duration) {
 }
 
 // While the server is down, the handler is called within 200 ms after more than PendingLimit
-// records wait. This applies if the server refuses connections and if it does not respond.
+// records are pending. This applies if the server refuses connections and if it does not respond.
 func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 				}
 				time.Sleep(40 * time.Second)
 				n, first := h.since(began)
-				// If the server hangs, a probe may be in progress, which takes up to a second.
+				// If the server hangs, the handler may first wait up to a second for a probe in
+				// progress.
 				if most := 200 * time.Millisecond; n == 0 || first > most && !hangs || first > most+time.Second {
 					t.Errorf("hangs %v, round %d: called %d times, first after %s; %s", hangs, round, n, first, l.Account())
 				}
@@ -110,8 +111,8 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	}
 }
 
-// If more than PendingLimit records wait, the handler is called at the first failure. The failure
-// may be a refused connection, a broken connection or a missing acknowledgement.
+// If more than PendingLimit records are pending, the handler is called at the first failure: a
+// refused connection, a broken connection or a missing acknowledgement.
 func TestHandlerIsCalledAtTheFirstFailure(t *testing.T) {
 	const ackTimeout = 2 * time.Second
 	refused := errors.New("connection refused")
@@ -183,8 +184,8 @@ func TestHandlerOfLoggerReplacesHandlerOfOutput(t *testing.T) {
 	})
 }
 
-// During an outage, the handler is called before a record is dropped. If the handler is fast
-// enough, no record is lost. This applies to every kind of outage and every policy.
+// During an outage of any kind and with any policy, the handler is called before a record is
+// dropped. If the handler is fast enough, no record is lost.
 func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 	const n = 2_600 // more than fit into the buffer
 	body := strings.Repeat("x", 4000)
@@ -248,7 +249,7 @@ func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 					began, longest := time.Now(), time.Duration(0)
 					for range n {
 						start := time.Now()
-						_ = l.Post("x", body) // after an error of Post, the drop is in the account
+						_ = l.Post("x", body) // after an error of Post, the account contains the drop
 						longest = max(longest, time.Since(start))
 						time.Sleep(tt.every)
 					}

@@ -41,9 +41,9 @@ type handshaker struct {
 	password string
 }
 
-// do performs the handshake. It reports whether the server keeps the connection open after a
-// message. The error wraps errRefused if the server rejected this client, or if it did not prove
-// that it knows the key.
+// do performs the handshake. keepalive reports whether the server keeps the connection open after a
+// message. The error wraps errRefused if the server rejected this client or did not prove that it
+// knows the key.
 func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err := h.read()
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	var random [16]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
-	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // in one Write, because Fluent Bit rejects a PING in two segments
+	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // one Write, because Fluent Bit rejects a PING that arrives in two segments
 		return false, fmt.Errorf("cannot send PING: %w", err)
 	}
 	msg, err = h.read()
@@ -77,7 +77,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	return hl.keepalive, err
 }
 
-// read returns the next message. Input after the message remains in h.in.
+// read returns the next message. Any input after the message remains in h.in.
 func (h *handshaker) read() ([]byte, error) {
 	var chunk [2048]byte
 	for {
@@ -104,8 +104,8 @@ func (h *handshaker) read() ([]byte, error) {
 }
 
 // parseHelo parses a HELO; see section "HELO" of the specification. It returns false if msg is
-// another message. nonce and auth may have the type str or bin: fluentd sends bin, Fluent Bit str.
-// Unknown options are ignored. keepalive defaults to true. The result refers to msg.
+// another message. nonce and auth may be str (Fluent Bit) or bin (fluentd). Unknown options are
+// ignored. keepalive defaults to true. The result refers to msg.
 func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
@@ -165,11 +165,11 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
 }
 
-// errNoPong is the error of checkPong for a message that is not a PONG.
+// errNoPong is the error that checkPong returns for a message that is not a PONG.
 var errNoPong = errors.New("the server's answer to PING is not PONG")
 
 // checkPong checks the PONG message; see section "PONG" of the specification. The server must
-// accept this client and prove that it knows the shared key. salt was sent in PING, and nonce
+// accept this client and prove that it knows the shared key. salt was sent in PING, and nonce was
 // received in HELO. The error wraps errRefused or is errNoPong.
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	t, msg, err := msgpack.Next(msg)
@@ -194,14 +194,14 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
-	// This check must precede the comparison of the digests, which would succeed.
+	// A PONG with this client's name passes the comparison of digests below, so it is rejected
+	// first.
 	if texts[1] == h.hostname {
-		// The digest of such a PONG equals the digest of the PING. Any server can send it back
+		// The digest of such a PONG equals the digest of the PING, so a server can return it
 		// without knowing the key.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
-	// The comparison takes the same time for every digest, so that its duration does not reveal how
-	// much of the digest is right.
+	// The comparison takes constant time, so that its duration reveals nothing about the digest.
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
 		return fmt.Errorf("%w: the server does not know the shared key", errRefused)

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// The handshake succeeds with the HELO of each known server. They differ in the type of the nonce
-// (bin or str), in users, and in the key, which may be empty.
+// The handshake succeeds with the HELO of each known server. The HELOs differ in the type of the
+// nonce (bin or str), in users, and in the key, which may be empty.
 func TestHandshakeWithEveryServer(t *testing.T) {
 	raw := []byte{0, 0xff, 1, 0xfe, 'n', 'o', 'n', 'c', 'e', 2, 3, 4, 5, 6, 7, 8}
 	for _, tc := range []struct {
@@ -51,8 +51,8 @@ func TestHandshakeWithEveryServer(t *testing.T) {
 	}
 }
 
-// The error of a failed handshake contains the cause and no secret, and is fatal if only a change
-// of configuration can help.
+// The error of a failed handshake contains the cause and no secret. It is fatal if only a change of
+// configuration can help.
 func TestHandshakeErrorNamesTheCause(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce"), Auth: []byte("salt"), User: "u", Password: "right-password"}
 	ask := func(c *testkit.ForwardConn, a *testkit.ForwardAuth) { c.Handshake(a); c.Raw() }

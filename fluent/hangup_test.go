@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Without acknowledgements, a server that closes each connection soon causes one event "no-ack",
-// with advice. A server that keeps connections for 20 s causes none. 20 s is less than the idle
-// timeout of most proxies.
+// Without acknowledgements, a server that soon closes each connection causes one event "no-ack",
+// with advice. A server that keeps connections for 20 s, less than the idle timeout of most
+// proxies, causes no event.
 func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	closeAtOnce := func(c *testkit.ForwardConn) {}
 	for name, tt := range map[string]struct {
@@ -70,7 +70,7 @@ func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	}
 }
 
-// After a long connection, the next series of short connections causes the event again.
+// A series of short connections after a long connection causes the event again.
 func TestNoAckEventRepeatsAfterAKeptConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -10,18 +10,18 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A job is one batch in flight. The goroutine of Send writes its frames. If writing is set, that
-// goroutine answers the job, otherwise the reader does.
+// A job is one batch in flight. The goroutine that called Send writes the frames. If the field
+// writing is set, that goroutine answers the job. If it is not set, the reader does.
 type job struct {
 	b       *batch.Batch
 	lay     layout
 	waiters []recordWaiter // callers of Post that wait for records of b
 	vec     [][]byte       // parts of the frames, for writev
-	out     net.Buffers    // the rest of vec that is not yet written
+	out     net.Buffers    // the part of vec that is not yet written
 
 	// session.mu guards the following fields.
 	open    int  // number of frames without an acknowledgement
-	writing bool // the goroutine of Send, not the reader, answers the job
+	writing bool // the goroutine that called Send, not the reader, answers the job
 }
 
 // A sent is a registered frame without an acknowledgement.
@@ -32,9 +32,9 @@ type sent struct {
 	at    time.Time // start of its AckTimeout
 }
 
-// write writes the frames of j with indexes in [from, to) within timeout. It returns the number of
+// write writes the frames of j with indexes in [from, to) within timeout, and returns the number of
 // bytes written. Over a kernel socket, the records of a batch of one tag are written with writev
-// directly from the memory of the batch. Otherwise they are copied into one buffer.
+// directly from the memory of the batch. In all other cases they are copied into one buffer.
 func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
 	c.writeUntil(time.Now().Add(timeout))
 	var n int64
@@ -61,7 +61,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	lent, _ := scratch.Get(size)
 	defer scratch.Put(lent)
-	buf := lent[:0] // all heads and tails fit, so buf is not moved: j.vec refers to it
+	buf := lent[:0] // all heads and tails fit into buf, so append does not move the memory to which j.vec refers
 	j.vec = j.vec[:0]
 	add := func(p []byte) { j.vec = append(j.vec, p) }
 	for i := range frames {
@@ -76,6 +76,6 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	j.out = j.vec // a copy of the slice header, because WriteTo consumes it
 	n, err := j.out.WriteTo(c.nc)
-	clear(j.vec[:cap(j.vec)]) // retain no references to the memory of the batch
+	clear(j.vec[:cap(j.vec)]) // so that vec does not keep the memory of the batch alive
 	return n, err
 }

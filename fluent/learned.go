@@ -30,8 +30,8 @@ import (
 // A limit is discarded when a frame as large as the one that ended a connection is accepted, and
 // after relearn, because the configuration of a server can change.
 const (
-	// alternations is the number of accepted frames, each after an ended connection, from which a
-	// frame limit is learned. A smaller number can be a coincidence, such as a server that restarts
+	// alternations is how many times a frame must be accepted after an ended connection before a
+	// frame limit is learned. Fewer times can be a coincidence, such as a server that restarts
 	// repeatedly.
 	alternations = 4
 	// relearn is how long a limit, or the evidence for a limit, is valid.
@@ -47,7 +47,7 @@ const (
 	firstTrust = time.Minute
 )
 
-// bounds are the maximum sizes that are sent to a server, in bytes of payload. They come from
+// bounds are the maximum sizes of what is sent to a server, in bytes of payload. They come from
 // Config and from the limits that were learned for the server.
 type bounds struct {
 	frame   int    // maximum size of a frame with several records
@@ -71,15 +71,15 @@ type limits struct {
 	// endedRecord is the size of the record that ended the last connection, if its frame had no
 	// other record. 0 means that there is none.
 	endedRecord int
-	recentMax   int       // largest frame accepted since recentSince
-	recentSince time.Time // reset after relearn
-	proven      int       // recentMax, or less if a connection has ended at a smaller frame since
+	recentMax   int       // largest frame accepted since the time recentSince
+	recentSince time.Time // start of the period of recentMax, at most relearn ago
+	proven      int       // recentMax, reduced to smaller frames at which a connection has ended
 
 	records recordLimit
 }
 
-// A recordLimit is the learned size from which on a server accepts no record, and the evidence for
-// it.
+// A recordLimit is the size from which on a server accepts no record, and the evidence from which
+// that size was learned.
 type recordLimit struct {
 	refused     []int     // different sizes of condemned records; the smallest one is the limit
 	last        time.Time // time of the last condemned record
@@ -95,9 +95,8 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// noteCondemned records that a record of n bytes was condemned. The caller has checked that the
-// server has recently accepted no frame of this size. noteCondemned reports whether the limit has
-// become valid.
+// noteCondemned records that a record of n bytes was condemned, and reports whether the limit has
+// become valid. The caller has checked that the server has recently accepted no frame of this size.
 func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
@@ -114,8 +113,8 @@ func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	return true
 }
 
-// noteAccepted records that a frame of n bytes was accepted. If a condemned record was not larger,
-// its size was not the cause, and all evidence is discarded.
+// noteAccepted records that a frame of n bytes was accepted. This refutes the evidence if a
+// condemned record had at most n bytes: its size was not the cause.
 func (l *recordLimit) noteAccepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
 		*l = recordLimit{}
@@ -139,7 +138,7 @@ func (l *limits) noteAccepted(now time.Time, n int) {
 	l.records.noteAccepted(n)
 	switch {
 	case l.smallestEnded == 0:
-	case n >= l.smallestEnded: // the connection ended for another reason than the size
+	case n >= l.smallestEnded: // the size was not the reason why the connection ended
 		l.smallestEnded, l.alternated, l.endedSince, l.frame = 0, 0, false, 0
 	case l.endedSince:
 		l.endedSince = false
@@ -149,9 +148,9 @@ func (l *limits) noteAccepted(now time.Time, n int) {
 	}
 }
 
-// noteEnded records that a session has ended. The oldest frame without an acknowledgement had n
-// bytes. single reports whether it contained only one record. silent reports whether the server
-// kept the connection open and the client closed it.
+// noteEnded records that a session has ended while its oldest frame without an acknowledgement had
+// n bytes. single reports whether that frame contained only one record. silent reports whether the
+// client, not the server, closed the connection.
 func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
@@ -170,9 +169,9 @@ func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// noteCondemned records that package deliver has condemned a record of n bytes. It reports whether
-// a record limit has become valid. It is called for every server; it ignores the record unless the
-// record has ended the last connection to this server.
+// noteCondemned records that package deliver has condemned a record of n bytes, and reports whether
+// a record limit has become valid. Because it is called for every server, it ignores a record that
+// did not end the last connection to this server.
 func (l *limits) noteCondemned(now time.Time, n int) bool {
 	if l.endedRecord != n || n < leastLimit || now.Sub(l.recentSince) <= relearn && n <= l.recentMax {
 		return false

@@ -38,10 +38,10 @@ func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forwa
 	}}
 }
 
-// A record limit is learned from three condemned records of different sizes. From then on, larger
-// records become dead letters immediately, without delay for others. The limit is valid for a
-// minute, and for two minutes after another condemned record. It is discarded when the server
-// accepts a larger record.
+// A record limit is learned from three condemned records of different sizes. Larger records then
+// become dead letters immediately, without delaying other records. The limit is valid for a minute,
+// and for two minutes after another condemned record. It is discarded when the server accepts a
+// larger record.
 func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 	})
 }
 
-// If a healthy server refuses one or two records because of their content, no limit is learned:
+// If a healthy server refuses one or two records because of their content, no limit is learned, and
 // larger records are delivered.
 func TestPoisonousRecordsTeachNoLimit(t *testing.T) {
 	for _, silent := range []bool{false, true} {
@@ -243,7 +243,7 @@ func TestRandomResetsTeachNoLimit(t *testing.T) {
 	})
 }
 
-// A Driver in an output of deliver.NewOutput also learns the limit.
+// A Driver also learns the limit in an output made with deliver.NewOutput.
 func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received

@@ -60,7 +60,7 @@ func (l *fakeLife) End(err error) {
 	close(l.ended)
 }
 
-// wait waits for the answer to b, or the end of the session or of ctx.
+// wait waits for the answer to b, or for the end of the session or of ctx.
 func (l *fakeLife) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bool) {
 	for {
 		l.mu.Lock()
@@ -102,7 +102,7 @@ func newTestClient(t testing.TB, c testConfig) *testClient {
 	return p
 }
 
-// open opens a session unless there is one.
+// open opens a session if none is open.
 func (p *testClient) open(ctx context.Context) error {
 	if p.s != nil {
 		return nil
@@ -140,7 +140,7 @@ type result struct {
 	err      error // error of Open or End, if some batches have no answer
 }
 
-// settled returns the indexes of those of n records that need not be sent again.
+// settled returns the indexes of the settled records of a batch of n records.
 func (r *result) settled(n int) (indexes []int) {
 	for i := range n {
 		if r.answered && !r.Open.Has(i) {
@@ -151,8 +151,8 @@ func (r *result) settled(n int) (indexes []int) {
 }
 
 // send sends batches, as many at the same time as the session accepts, and waits for their answers.
-// If a session refuses a batch, the batch is sent in the next session. After a batch with open
-// records, send stops.
+// If a session refuses a batch, send uses the next session. After a batch with open records, send
+// stops.
 func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 	p.t.Helper()
 	out := make([]result, len(bs))
@@ -174,7 +174,7 @@ func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 			out[i].Outcome, out[i].answered = l.wait(ctx, bs[i])
 			settled = settled && out[i].answered && out[i].Open.Empty()
 		}
-		if fresh && at == from { // the session accepts nothing more: it is about to end
+		if fresh && at == from { // the session is about to end and accepts no more batches
 			select {
 			case <-l.ended:
 			case <-ctx.Done():

@@ -16,8 +16,8 @@ import (
 )
 
 // A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. fluentd
-// uses the number of bytes read since the previous message as the size of a message. These bytes
-// may include parts of the messages before and after it.
+// takes the number of bytes read since the previous message as the size of a message. These bytes
+// may include parts of the neighboring messages.
 type chunkMeter struct {
 	net.Conn
 	rng  *rand.Rand
@@ -66,7 +66,7 @@ func (m *chunkMeter) Read(p []byte) (int, error) {
 	}
 }
 
-// fluentd drops a message that exceeds its chunk_size_limit without an acknowledgement. If that
+// fluentd drops a message that exceeds its chunk_size_limit and sends no acknowledgement. If this
 // happens to a record of one tag, the records of another tag keep their order and are delayed for
 // at most ten minutes.
 func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {

@@ -30,8 +30,8 @@ var errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 // Post encodes the value into a slab and returns; delivery is asynchronous. Every record is
 // accounted for, see [Logger.Account].
 type Logger struct {
-	// Output is the memory and the delivery of the Logger. It can also be an output of a
-	// Router whose encoder is that of Driver. NewLogger sets both.
+	// Output is the memory and the delivery of the Logger. A Router can also use it as an output,
+	// with Driver.Encoder as its encoder. NewLogger sets both fields.
 	Output *deliver.Output
 	// Driver sends the events to the server.
 	Driver *Driver
@@ -42,8 +42,8 @@ type Logger struct {
 	memory *slablog.Writer // memory of Output
 	closed atomic.Bool     // Close has begun
 
-	// The numbers of records that Post did not pass to Output. Account and Stats add them to those
-	// of Output.
+	// The numbers of records that Post did not pass to Output. Account and Stats add these numbers
+	// to those of Output.
 	encodeDrops atomic.Uint64 // the tag, a value or the time is invalid
 	tooLarge    atomic.Uint64
 	refused     atomic.Uint64 // Post was called after Close
@@ -150,8 +150,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return errClosed
 	}
-	// The record is encoded into memory of a pooled valuer and then copied into a slab. So post
-	// does not allocate, and the caller may change v afterwards.
+	// Encoding into pooled memory first, and copying into a slab afterwards, allocates nothing and
+	// lets the caller change v after post returns.
 	s := borrow(l.Driver.maxRecord, l.Driver.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err == nil && !holdsTime(t) {
@@ -173,8 +173,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		// The spliced strings are copied directly into the slab, unless the slab has no space for the
-		// record.
+		// TryWriteSpliced copies the spliced strings directly into the slab. It fails if the slab
+		// has no space for the record.
 		if len(s.mem.splices) == 0 || !l.memory.TryWriteSpliced(rec, s.mem.splices, m) {
 			rec = s.mem.insert(rec)
 			err = l.Output.WriteRecord(rec, m)
@@ -196,8 +196,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	return fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, err)
 }
 
-// postError returns the error that Post returns if the output has not accepted a record. err is the
-// error of the output.
+// postError returns the error that Post returns for err, the output's error for a record that it
+// did not accept.
 func (l *Logger) postError(err error) error {
 	if errors.Is(err, batch.ErrClosed) {
 		return errClosed
@@ -206,7 +206,7 @@ func (l *Logger) postError(err error) error {
 }
 
 // postAndWait implements Post with Config.Sync. It writes the record rec and waits until the server
-// has acknowledged it, until it is certainly refused, or until SyncTimeout. It frees s.
+// has acknowledged or finally refused it, or until SyncTimeout. It frees s.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
 	at := l.Driver.awaited
 	now = at.stamp(now)
@@ -221,10 +221,10 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
-	// Flush makes the outlet send the record immediately. It must not probe an open circuit,
-	// because many calls of Post would cause many probes.
+	// Flush makes the outlet send the record immediately. It does not probe an open circuit,
+	// because each call of Post would then cause a probe.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
-	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush fails if the record is held, but the record may still be sent
+	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush also fails for a held record, which may still be sent
 		select {
 		case <-w.known:
 		case <-outputhook.Ended(l.Output):
@@ -247,8 +247,9 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 }
 
 // unacknowledged returns the error for a record that was settled without an acknowledgement. before
-// and after are the accounts of the output before and after the wait. They do not contain the
-// outcome of this record. So the error names every outcome that any record has had during the wait.
+// and after are the accounts of the output before and after the wait. An account does not contain
+// the outcome of an individual record, so the error names every outcome that any record has had
+// during the wait.
 func unacknowledged(before, after batch.Account) error {
 	var drops batch.Drops
 	for i := range drops {
@@ -275,7 +276,7 @@ func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
-// complete adds the records that Post did not pass to the output to a, the account of the output.
+// complete adds the records that Post did not pass to the output to a, the output's account.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc
@@ -307,13 +308,12 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	return rep, err
 }
 
-// FallbackTo returns an error handler that posts records to another Logger. Records count as
-// handled after the other Logger has accepted them; then they belong to its account. While its
-// buffer is full, they remain pending. The handler does not close the other Logger, so close it
-// last.
+// FallbackTo returns an error handler that posts records to the Logger other. Records count as
+// handled once that Logger has accepted them, and then belong to its account. While its buffer is
+// full, the records remain pending. The handler does not close that Logger, so close it last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.Output, Codec())
-	if err != nil { // the handler returns the error with each call
+	if err != nil { // the handler returns this error from each call
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}
 	return h

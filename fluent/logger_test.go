@@ -286,9 +286,8 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 	}
 }
 
-// When the server restarts, some records are not yet acknowledged. No record is lost, and at most
-// one window of records arrives twice. This applies whether the server has stored the
-// unacknowledged records or lost them.
+// If the server restarts, no record is lost, and at most one window of records arrives twice. This
+// applies whether the server has stored the unacknowledged records or lost them.
 func TestServerRestartLosesNothing(t *testing.T) {
 	t.Run("backlog lost", func(t *testing.T) { testRestart(t, false) })
 	t.Run("backlog kept", func(t *testing.T) { testRestart(t, true) })

@@ -13,8 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// Encoding a map of any type does not allocate. If goroutines encode maps of the same type
-// concurrently, their values are not mixed up.
+// Encoding a map of any type does not allocate.
 func TestMapsAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	type name string
@@ -48,7 +47,7 @@ func TestMapsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Goroutines can encode maps at the same time.
+// Goroutines that encode maps of the same type concurrently do not mix up their values.
 func TestMapsAreEncodedConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -65,7 +64,7 @@ func TestMapsAreEncodedConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// A record larger than ownScratchBytes is encoded into borrowed memory, which does not allocate.
+// Encoding a record larger than ownScratchBytes does not allocate, because it uses borrowed memory.
 func TestLargeRecordsAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	pools.Plain(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Each row of the table of docs/MIGRATING-fluent-logger-go.md has a test. Its key is the beginning
-// of the first cell of the row.
+// Each row of the table in docs/MIGRATING-fluent-logger-go.md has a test. The key of the test is
+// the beginning of the row's first cell.
 func TestMigratingFromFluentLoggerGo(t *testing.T) {
 	page, err := os.ReadFile("../docs/MIGRATING-fluent-logger-go.md")
 	if err != nil {

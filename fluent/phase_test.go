@@ -39,8 +39,8 @@ func checkPhases() {
 	}
 }
 
-// A session passes through the expected phases in each situation. All situations together make
-// every transition of the diagram.
+// A session passes through the expected phases in each situation. Together, the situations use
+// every transition in the diagram.
 func TestSessionTakesEveryDrawnPhaseTransition(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}

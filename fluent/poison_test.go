@@ -59,8 +59,8 @@ func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 }
 
 // Up to 31 poisonous records that precede good ones are all condemned within a limited time, if the
-// server has accepted a record of another tag. A larger number, in a tag of which no record was
-// ever accepted, looks like a full receiver: the records wait, and none is condemned.
+// server has accepted a record of another tag. If there are more, in a tag of which no record was
+// ever accepted, the receiver looks full: the records wait, and none is condemned.
 func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -168,8 +168,8 @@ func TestServerFailureCondemnsNothing(t *testing.T) {
 	})
 }
 
-// If an output has only one record, it is sent again until the server accepts it. Without another
-// record, nothing proves that the server works.
+// If an output has only one record, that record is sent until the server accepts it: no second
+// record can prove that the server works.
 func TestOnlyRecordIsSentAgainUntilAccepted(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

@@ -33,7 +33,8 @@ var scratch = newScratch(false)
 // returned. Only tests set debug.
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
-		// The sizes are powers of four, frames of the default size, and windows of such frames.
+		// The size classes are powers of four, frames of the default size, and windows of such
+		// frames.
 		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
 		NoZero:      true, // only written bytes are read
 		Debug:       debug,
@@ -44,8 +45,8 @@ func newScratch(debug bool) *bufpool.Pool {
 	return p
 }
 
-// A recordMemory is the memory for a record of Post. Long strings of a record are spliced: they are
-// not copied to this memory, and the write to the slab inserts them. One goroutine uses it.
+// A recordMemory is the memory for a record of Post. Long strings are spliced: instead of copying
+// them to this memory, the write to the slab inserts them. One goroutine uses it.
 type recordMemory struct {
 	// borrowSize and smallRecords are retained for later records.
 	borrowSize   int    // size to borrow from scratch; 0: own is sufficient
@@ -54,13 +55,13 @@ type recordMemory struct {
 
 	splices       []slablog.Splice      // the spliced strings, in the order of their positions
 	spliceBytes   int                   // total length of splices
-	insertedBytes int                   // length of the strings that insert has copied to the record
+	insertedBytes int                   // length of the spliced strings that insert has copied into the record
 	canSplice     bool                  // splice may be used for the next string
 	own           [ownScratchBytes]byte // memory for small records
 }
 
-// buffer returns an empty slice with memory for a record of Post. It is m.own or, if recent records
-// were larger, borrowed memory of their size. The caller must call release.
+// buffer returns an empty slice with memory for a record of Post: m.own or, if recent records were
+// larger, borrowed memory of their size. The caller must call release.
 func (m *recordMemory) buffer() []byte {
 	if m.borrowSize > 0 {
 		m.borrowed, _ = scratch.Get(m.borrowSize)
@@ -69,9 +70,9 @@ func (m *recordMemory) buffer() []byte {
 	return m.own[:0]
 }
 
-// release returns the memory of buffer, and adapts the size of the next borrowed memory to the size
-// of rec, the encoded record. If rec did not fit, append has moved it to memory that the garbage
-// collector frees. For the next record, buffer then borrows enough memory for a record of that size.
+// release returns the memory of buffer to its pool. It chooses the size of the next borrowed memory
+// by the size of rec, the encoded record. If rec did not fit, append has moved it to memory that
+// the garbage collector frees.
 func (m *recordMemory) release(rec []byte) {
 	if m.borrowSize == 0 && m.borrowed == nil && len(rec) <= ownScratchBytes {
 		return
@@ -80,7 +81,7 @@ func (m *recordMemory) release(rec []byte) {
 		scratch.Put(m.borrowed)
 		m.borrowed = nil
 	}
-	switch n := len(rec) - m.insertedBytes; { // spliced strings use no memory of m if a slab has space for them
+	switch n := len(rec) - m.insertedBytes; { // strings that are copied directly into the slab need no memory of m
 	case n > maxScratchBytes:
 	case n > ownScratchBytes:
 		m.borrowSize, m.smallRecords = max(m.borrowSize, n), 0
@@ -92,8 +93,8 @@ func (m *recordMemory) release(rec []byte) {
 }
 
 const (
-	// minSpliceBytes is the length in bytes from which on a string is spliced. For a shorter
-	// string, copying costs less than splicing.
+	// minSpliceBytes is the minimum length in bytes of a spliced string. For a shorter string,
+	// copying costs less than splicing.
 	minSpliceBytes = 512
 	// maxSplices is the maximum number of spliced strings in a record. It limits the search for
 	// their positions when the record is written.
@@ -101,10 +102,9 @@ const (
 )
 
 // splice appends a string. If possible, it appends only the header and adds the string to
-// m.splices. The string is then later copied directly into the slab. This is only possible for
-// values of the top-level map: the bytes before such a value are not moved later, so its offset
-// remains valid. The caller has checked m.canSplice. Invalid UTF-8 must be replaced, so such a
-// string is copied.
+// m.splices, to be copied directly into the slab later. This requires a value of the top-level map,
+// whose offset remains valid because no bytes before it are moved later: the caller has checked
+// m.canSplice. A string with invalid UTF-8 is copied, because the invalid bytes must be replaced.
 func (m *recordMemory) splice(dst []byte, v string) []byte {
 	if len(m.splices) == maxSplices || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)
@@ -128,7 +128,7 @@ func (m *recordMemory) insert(dst []byte) []byte {
 		m.borrowed, _ = scratch.Get(all)
 		out = m.borrowed
 	} else {
-		old = nil // out is still in this memory, so it is not returned below
+		old = nil // out still uses this memory, so it is not returned below
 	}
 	out = out[:all]
 	for _, h := range slices.Backward(m.splices) {

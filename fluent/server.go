@@ -22,7 +22,7 @@ type server struct {
 	tls     bool   // the scheme is tls://
 	label   string // name in errors and Stats
 	weight  int    // share of the connections; 0: servers are used in the order of preference
-	standby bool   // used only while no other server is available
+	standby bool   // used only while no server of Config.Servers is available
 }
 
 // defaultPort is the port of a server whose address has none.
@@ -92,7 +92,7 @@ func newRoster(servers []*server) *roster {
 type health struct {
 	failures     int       // consecutive failed attempts to connect
 	unresponsive int       // consecutive sessions that ended because the server did not respond
-	until        time.Time // time until which the server is skipped, if another one is available
+	until        time.Time // the server is skipped until this time, if another one is available
 	ends         int       // consecutive connections with NoAck that the server ended within a minute
 	hangUps      int       // consecutive connections with NoAck that the server ended within hangUpWithin
 	credit       int       // accumulated weight; the server with the largest credit is used next
@@ -103,9 +103,8 @@ type health struct {
 // is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
 const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip sets the time until which the server is skipped. n is the number of consecutive calls before
-// this one. The first call skips the server for minSkip. Each further call doubles the duration, up
-// to maxSkip. The duration has jitter.
+// skip skips the server for minSkip. Each further consecutive call doubles the duration, up to
+// maxSkip. n is the number of consecutive calls before this one. The duration has jitter.
 func (h *health) skip(minSkip, maxSkip time.Duration, n int) {
 	d := backoff.Ceil(minSkip, maxSkip, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
@@ -118,7 +117,7 @@ func (h *health) recordFailure(minSkip, maxSkip time.Duration) {
 	h.failures++
 }
 
-// recordSilence is called when the server has accepted a connection and records and then did not
+// recordSilence is called when the server has accepted a connection and records but does not
 // respond. It skips the server for minSkip. Each further call doubles the duration, up to
 // maxUnresponsiveSkip.
 func (h *health) recordSilence(minSkip time.Duration) {
@@ -126,9 +125,10 @@ func (h *health) recordSilence(minSkip time.Duration) {
 	h.unresponsive++
 }
 
-// order returns all indexes in the order in which to try the servers. Servers that are not skipped
-// come first, then those that failed to connect, then those that did not respond. Among these,
-// standby servers come last. The others are ordered by weight, or by preference without weights.
+// order returns all indexes in the order in which to try the servers: first those that are not
+// skipped, then those that failed to connect, then those that did not respond. Within each of these
+// three classes, standby servers come last; the rest is ordered by weight or, without weights, by
+// preference.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *roster) order() []int {
 		}
 		return 2
 	}
-	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // 0 for all servers without weights
+	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // without weights, 0 for all servers
 	standby := func(i int) int {
 		if r.servers[i].standby {
 			return 1
@@ -159,9 +159,9 @@ func (r *roster) order() []int {
 	return order
 }
 
-// noteSelected records that server i is used next. With weights, this is one step of smooth weighted
-// round-robin, as in nginx. The credit of each available server grows by its weight. The credit of
-// the used server is reduced by the total of these weights.
+// noteSelected records that server i is used next. With weights, this is one step of smooth
+// weighted round-robin, as in nginx: the credit of each available server grows by its weight, and
+// the credit of the used server is reduced by the total of these weights.
 func (r *roster) noteSelected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,15 +169,15 @@ func (r *roster) noteSelected(i int) {
 	if r.servers[i].weight == 0 || r.servers[i].standby {
 		return
 	}
-	// Only available servers share the time, so the share of a skipped server is distributed to the
-	// others.
+	// Only available servers receive credit, so they divide the share of a skipped server among
+	// themselves.
 	now, sum := time.Now(), 0
 	for k, s := range r.servers {
 		if !s.standby && !now.Before(r.health[k].until) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			r.health[k].credit = 0 // when the server is available again, it gets only its usual share
+			r.health[k].credit = 0 // without accumulated credit it only gets its usual share when it is available again
 		}
 	}
 	r.health[i].credit -= sum
@@ -223,8 +223,8 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers that are preferred to the server with the given index, except those
-// that are skipped because they did not respond. A successful connection to a skipped server would
+// promising returns the servers that are preferred to the server with the given index, without
+// those that are skipped because they did not respond. For these, a successful connection would
 // prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
@@ -238,13 +238,13 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// noteConnected records that connecting to server i has succeeded. A server that is skipped because it
-// did not respond is still skipped.
+// noteConnected records that connecting to server i has succeeded. If the server is skipped because
+// it did not respond, the skip continues.
 func (r *roster) noteConnected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]
-	// Accepting a connection does not prove that an unresponsive server responds again.
+	// An unresponsive server can accept connections, so its skip continues.
 	if h.failures = 0; h.unresponsive == 0 {
 		h.until = time.Time{}
 	}
@@ -273,9 +273,9 @@ func (r *roster) recordSilence(i int, minSkip time.Duration) {
 	r.health[i].recordSilence(minSkip)
 }
 
-// recordEnd is called when server i has ended a connection with NoAck. lived is the duration for which
-// the connection was open. A duration of a minute or more proves that the server does not close a
-// connection after one message.
+// recordEnd is called when server i has ended a connection with NoAck. lived is how long the
+// connection was open. A minute or more proves that the server does not close a connection after
+// one message.
 func (r *roster) recordEnd(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -287,7 +287,7 @@ func (r *roster) recordEnd(i int, lived time.Duration) {
 }
 
 // Without acknowledgements, a server that reads records cannot be distinguished from one that only
-// accepts connections. That can be a proxy without a backend, or the port of another protocol. The
+// accepts connections, such as a proxy without a backend, or the port of another protocol. The
 // event "no-ack" is posted when a server ends hangUps consecutive connections, each within
 // hangUpWithin of its beginning. A single early end is normal: the server may have restarted, or
 // read only one message per connection.
@@ -296,10 +296,9 @@ const (
 	hangUpWithin = 5 * time.Second
 )
 
-// noteHangUp records that server i has ended a connection. lived is the duration for which the
-// connection was open. The result reports whether the event "no-ack" is due. It is due once in a
-// series of short connections, at the connection with number hangUps. A longer connection ends the
-// series.
+// noteHangUp records that server i has ended a connection, which was open for the duration lived.
+// It reports whether the event "no-ack" is due: once in a series of short connections, at
+// connection number hangUps. A longer connection ends the series.
 func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,7 +312,7 @@ func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 }
 
 // probeTime returns how long to wait for server i to close a connection after its first message.
-// The wait covers the round trips of the message and of the FIN. It is computed from dialled, the
+// The wait covers the round trips of the message and of the FIN. It is a multiple of dialled, the
 // time to connect. It grows with the number of connections that the server has ended, because the
 // probe may have been too short for that server.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
@@ -323,7 +322,7 @@ func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 }
 
 // probeMin and probeMax limit the result of roster.probeTime. Each connection delays records once
-// for that time.
+// by that result.
 const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second
@@ -348,8 +347,8 @@ func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	return maxSizes
 }
 
-// proven returns the size in bytes of payload above which a frame is sent to server i alone. The
-// next frame then waits for its acknowledgement; see session.putInOrder for the reason.
+// proven returns the payload size, in bytes, above which a frame is sent to server i alone: the
+// next frame waits for its acknowledgement; see session.putInOrder for the reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -368,7 +367,7 @@ func (r *roster) noteAccepted(i, n int) {
 }
 
 // noteEndedAt records that a session with server i has ended at a frame of n bytes. The parameters
-// are those of limits.noteEnded.
+// single and silent are those of limits.noteEnded.
 func (r *roster) noteEndedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

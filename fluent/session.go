@@ -32,10 +32,10 @@ const (
 	oneBatch              // one batch is sent; each message of it uses a separate connection
 	serving               // batches are pipelined
 	leaving               // Send refuses batches; answers still arrive
-	over                  // Send refuses batches; no answers arrive any more
+	over                  // Send refuses batches, and no answers arrive
 )
 
-// enterLocked sets the phase. No other function sets it. The caller holds s.mu.
+// enterLocked is the only function that sets the phase. The caller holds s.mu.
 func (s *session) enterLocked(to phase) {
 	if phaseEntered != nil && s.phase != to {
 		phaseEntered(s, s.phase, to)
@@ -52,10 +52,12 @@ var phaseEntered func(s *session, from, to phase)
 var errLeft = errors.New("fluent: this session accepts no more records")
 
 // A session uses one connection or, in phase oneBatch, one connection for each message. It
-// implements [deliver.Session]. Two goroutines use it. The outlet calls Send and Close, which do
-// not overlap, and writes frames in them. The reader, which serve starts, handles acknowledgements
-// and the end of the connection. A frame is registered in pending before it is written, so that the
-// reader knows its id when the acknowledgement arrives.
+// implements [deliver.Session].
+//
+// Two goroutines use it. The outlet calls Send, which writes frames, and Close; these calls do not
+// overlap. The reader, which serve starts, handles acknowledgements and the end of the connection.
+// A frame is registered in the field pending before it is written, so that the reader knows its id
+// when the acknowledgement arrives.
 type session struct {
 	c    *Driver
 	l    deliver.Life
@@ -66,7 +68,7 @@ type session struct {
 	// is 1.
 	progress chan struct{}
 
-	// The following fields are used only by the goroutine of Send.
+	// The following fields are used only by the goroutine that calls Send.
 	retryPreferredAt time.Time // time at which preferred servers are tried; zero: never
 	rotateAt         time.Time // time from which the next weighted server is used; zero: not set
 
@@ -82,8 +84,8 @@ type session struct {
 	acked            bool        // the server has acknowledged at least one frame
 	last             time.Time   // last use of the connection
 	probingPreferred bool        // a goroutine is trying preferred servers
-	heartbeat        *time.Timer // calls checkServer; nil without heartbeats
-	sending          bool        // Send is writing; then Send, not the reader, calls conclude
+	heartbeat        *time.Timer // timer that calls checkServer; nil without heartbeats
+	sending          bool        // Send is writing, so Send, not the reader, calls conclude
 	failure          error       // error of writing, or of the check of the server
 	ended            bool        // the reader has ended
 	why              error       // error with which the reader has ended
@@ -97,7 +99,7 @@ func newSession(c *Driver, l deliver.Life, nc *conn) *session {
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Auth.Secured: // without HELO it is not known whether the server keeps the connection open
+	case c.c.NoAck && !c.c.Auth.Secured: // without HELO, the server may close the connection after one message
 		s.enter(probing)
 	default:
 		s.serve()
@@ -112,7 +114,7 @@ func (s *session) enter(to phase) {
 	s.enterLocked(to)
 }
 
-// serve enters the phase serving and starts the reader and the heartbeats.
+// serve enters the phase serving, and starts the reader and the heartbeats.
 func (s *session) serve() {
 	s.done, s.byID = make(chan struct{}), map[chunkID]uint64{}
 	s.mu.Lock()
@@ -145,7 +147,7 @@ func (s *session) Send(b *batch.Batch) error {
 		s.answer(j)
 		return nil
 	}
-	// The phases that precede the phase serving are ended only by Send, so ph is still the current phase.
+	// Only Send ends the phases before serving, so ph is still the current phase.
 	if ph < serving {
 		s.sendAlone(j, ph)
 		return nil
@@ -169,7 +171,7 @@ func (s *session) job(b *batch.Batch) *job {
 		j = new(job)
 	}
 	s.mu.Unlock()
-	// The waiters are found here, because the memory of b is only valid until the answer.
+	// The waiters are found now, because the memory of b is valid only until the answer.
 	j.b = b
 	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
@@ -183,8 +185,8 @@ func (s *session) job(b *batch.Batch) *job {
 func (s *session) answer(j *job) { s.report(j, nil) }
 
 // report reports the outcome of j to the outlet. If why is nil, all records that are not refused
-// are settled. Otherwise the records of frames without an acknowledgement are open because of why.
-// Afterwards the memory of the batch is not used, and j may be reused.
+// are settled. If why is an error, the records of frames without an acknowledgement are open
+// because of that error. Afterwards the memory of the batch is not used, and j may be reused.
 func (s *session) report(j *job, why error) {
 	l := &j.lay
 	o := batch.Outcome{Why: why}
@@ -202,8 +204,8 @@ func (s *session) report(j *job, why error) {
 		slices.Sort(open)
 		o.Open = batch.Of(open...)
 	}
-	// The calls of Post are woken before the outlet settles the records. So if Post returns because
-	// the account is settled, it already has its outcome.
+	// The waiting calls of Post receive their outcomes before the outlet settles the records. So a
+	// Post that returns because the account is settled already has its outcome.
 	s.c.awaited.settle(j.waiters, &o)
 	b := j.b
 	s.mu.Lock()
@@ -220,9 +222,9 @@ func (s *session) report(j *job, why error) {
 	s.l.Answer(b, o)
 }
 
-// register adds the frames of j, beginning with index from, to pending. It must be called before
-// they are written, because an acknowledgement may arrive before the write returns. It returns
-// false if the session accepts no more frames.
+// register adds the frames of j with index from or higher to pending. It must be called before they
+// are written, because an acknowledgement may arrive before the write returns. It returns false if
+// the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,26 +242,26 @@ func (s *session) register(j *job, from int) bool {
 	j.open = len(frames) - from
 	for i := from; i < len(frames); i++ {
 		f := &frames[i]
-		// Two equal batches in flight may have equal ids.
+		// Two batches in flight may have equal contents, so their frames may have equal ids.
 		for _, used := s.byID[f.id]; used; _, used = s.byID[f.id] {
 			f.id = f.id.next()
 		}
 		s.byID[f.id] = s.base + uint64(len(s.pending))
 		s.pending = append(s.pending, sent{j: j, frame: i, id: f.id, at: s.last})
 	}
-	if idle { // the current deadline is that of IdleTimeout
+	if idle { // the deadline was that of IdleTimeout
 		s.deadlineLocked()
 	}
 	return true
 }
 
-// deadlineLocked sets the deadline of the reader. It is AckTimeout after the oldest frame without
-// an acknowledgement or, if there is none, IdleTimeout after the last use. The caller holds s.mu.
+// deadlineLocked sets the read deadline to AckTimeout after the oldest frame without an
+// acknowledgement or, if there is none, to IdleTimeout after the last use. The caller holds s.mu.
 func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
 	case s.phase == over || s.failure != nil:
-		return // the function that has set phase or failure has also set the deadline
+		return // the deadline was set together with phase or failure
 	case len(s.pending) > 0:
 		t = s.pending[0].at.Add(s.c.c.AckTimeout)
 	case s.c.c.IdleTimeout > 0:
@@ -269,11 +271,11 @@ func (s *session) deadlineLocked() {
 }
 
 // finalRead is how long input is read after a failed write. If the server sent a reason before it
-// closed the connection, the reason has usually arrived already.
+// closed the connection, the reason has usually arrived by then.
 const finalRead = 200 * time.Millisecond
 
-// readDeadlineAfter returns the time until which input is read after writing has failed with err. A
-// server that did not respond has sent no reason, so the time is now.
+// readDeadlineAfter returns the time until which input is read after writing has failed with err.
+// If the server did not respond, it has sent no reason, so the time is now.
 func readDeadlineAfter(err error) time.Time {
 	if isUnresponsive(err) {
 		return time.Now()
@@ -281,13 +283,13 @@ func readDeadlineAfter(err error) time.Time {
 	return time.Now().Add(finalRead)
 }
 
-// write writes the frames of a registered job, beginning with index from. If all of them are
-// already acknowledged (with NoAck: written), write answers the job; otherwise the reader does.
+// write writes the frames of a registered job with index from or higher. If all of them are already
+// acknowledged (with NoAck: written), write answers the job. If not, the reader answers it later.
 // After a failed write, the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
-	// Exactly one of write and the reader must answer j. write does so if no frame is open.
-	// Otherwise the reader does so, after the last acknowledgement or when it ends.
+	// Exactly one goroutine answers j: this one if no frame is open, or else the reader, after the
+	// last acknowledgement or at its end.
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
@@ -299,7 +301,7 @@ func (s *session) write(j *job, from int) {
 		s.failure = err
 		s.conn.readUntil(readDeadlineAfter(err))
 	case isGone(err) && isGone(s.why):
-		s.why = err // err is more precise, because a reader sees only the end of the input
+		s.why = err // err is more precise than the reader's error, which is only the end of the input
 	}
 	s.mu.Unlock()
 	if taken {
@@ -326,17 +328,18 @@ func (s *session) put(j *job, from, to int) error {
 	return err
 }
 
-// putInOrder writes the frames of a registered job, beginning with index from. A server may omit
-// the acknowledgement of a frame that is too large for it and accept the next frame of the same
-// tag. Records would then be out of order. Therefore a frame that is larger than any frame that the
-// server has recently accepted is sent alone: the next frame waits for its acknowledgement.
+// putInOrder writes the frames of a registered job with index from or higher. A server may omit the
+// acknowledgement of a frame that is too large for it and still accept the next frame of the same
+// tag, so that records would arrive out of order. Therefore a frame that is larger than any frame
+// that the server has recently accepted is sent alone: the next frame waits for its
+// acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
 		if !s.c.c.NoAck {
-			most := s.c.roster.proven(s.conn.index)
+			maxShared := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				if j.lay.frames[i].bytes > most { // no lock is needed, because the reader changes only acked
+				if j.lay.frames[i].bytes > maxShared { // without the lock, because the reader changes only the field acked
 					to = i + 1
 					break
 				}
@@ -345,8 +348,8 @@ func (s *session) putInOrder(j *job, from int) error {
 		if err := s.put(j, from, to); err != nil {
 			return err
 		}
-		// The proven size may have changed during put, because the server may have acknowledged
-		// frames.
+		// The result of roster.proven may have changed during put, because the server may have
+		// acknowledged frames.
 		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.waitAcked(end-to) {
 			return nil
 		}
@@ -355,9 +358,9 @@ func (s *session) putInOrder(j *job, from int) error {
 	return nil
 }
 
-// waitAcked waits until all written frames are acknowledged. n is the number of registered frames
-// that are not yet written. Their AckTimeout begins when waitAcked returns. waitAcked returns false
-// if the connection has ended.
+// waitAcked waits until all written frames are acknowledged, or returns false if the connection has
+// ended. n is the number of registered frames that are not yet written. Their AckTimeout begins
+// when waitAcked returns.
 func (s *session) waitAcked(n int) bool {
 	for {
 		s.mu.Lock()
@@ -385,8 +388,8 @@ func (s *session) notifyProgress() {
 	}
 }
 
-// read is the reader. It handles acknowledgements until the connection ends, or until a deadline
-// passes for which overdue returns an error. Then the session is over.
+// read is the goroutine called the reader. It handles acknowledgements until the connection ends,
+// or until a deadline passes for which overdue returns an error.
 func (s *session) read() {
 	defer close(s.done)
 	var err error
@@ -407,7 +410,7 @@ func (s *session) read() {
 	}
 	sending := s.sending
 	s.mu.Unlock()
-	// Wake a Send that waits for an acknowledgement, and interrupt one that writes.
+	// Wake a Send that waits for an acknowledgement, and interrupt a Send that is writing.
 	s.notifyProgress()
 	s.conn.interrupt()
 	if !sending { // otherwise write calls conclude
@@ -416,7 +419,7 @@ func (s *session) read() {
 }
 
 // lose ends the session after its connection has ended because of err. Unless the outlet has ended
-// the session, it updates the health of the server. jobs are the batches without an answer. acked
+// the session, lose updates the health of the server. jobs are the batches without an answer. acked
 // reports whether the server has acknowledged any frame.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
@@ -425,9 +428,9 @@ func (s *session) lose(err error, jobs []*job, acked bool) {
 	s.fail(s.conn.lost(err, acked), jobs)
 }
 
-// fail ends the session with err. jobs are the batches without an answer. A batch of which some
-// frames are acknowledged is answered, so that only its other records are sent again. The other
-// batches remain without an answer: the outlet sends them again as a whole.
+// fail ends the session with err. jobs are the batches without an answer. If some frames of a batch
+// are acknowledged, fail answers the batch, so that only the remaining records are sent again. All
+// other batches remain unanswered, and the outlet sends them again as a whole.
 func (s *session) fail(err error, jobs []*job) {
 	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
@@ -444,7 +447,7 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// updateHealth updates the health of the server after the end of the connection. Its parameters are
+// updateHealth updates the health of the server after the end of the connection. The parameters are
 // those of lose. The oldest frame without an acknowledgement may have been too large for the
 // server.
 func (s *session) updateHealth(err error, jobs []*job, acked bool) {
@@ -482,14 +485,14 @@ func (s *session) noteHangUp() {
 	}
 }
 
-// The reasons for the end of a session that overdue returns.
+// The reasons that overdue returns for the end of a session.
 var (
 	errIdle     = errors.New("it was unused for a while")
 	errNoReason = errors.New("the server sent no reason")
 )
 
-// overdue is called when the deadline of the reader has passed. It returns the reason to end the
-// session. If there is none, it sets a new deadline and returns nil.
+// overdue is called when the reader's deadline has passed. It returns the reason to end the session
+// or, if there is none, sets a new deadline and returns nil.
 func (s *session) overdue() error {
 	if ctx := s.l.Context(); ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -504,7 +507,7 @@ func (s *session) overdue() error {
 		if now.Sub(s.pending[0].at) >= s.c.c.AckTimeout {
 			return noAckWithin(s.c.c.AckTimeout)
 		}
-	case len(s.jobs) > 0: // with NoAck: Send is writing, so the connection is in use
+	case len(s.jobs) > 0: // Send is writing (with NoAck), so the connection is in use
 		s.last = now
 	case due(s.last, s.c.c.IdleTimeout):
 		s.enterLocked(over)
@@ -514,9 +517,9 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack records that the server has acknowledged the frame with the given id. If it was the last open
-// frame of its job, ack answers the job. Servers may acknowledge frames in any order. An unknown id
-// is only counted, because it may be a second acknowledgement.
+// ack records that the server has acknowledged the frame with the given id, and answers its job
+// after the job's last open frame. Servers may acknowledge frames in any order. An unknown id,
+// which may be a second acknowledgement, is only counted.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
 	no, known := s.byID[id]
@@ -576,8 +579,8 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// probePreferred starts a goroutine that tries the preferred servers, if it is time to do so. If
-// one of them is reachable, the session enters the phase leaving, and the outlet then opens the
+// probePreferred starts a goroutine that tries the preferred servers, if the time for that has
+// come. If one of them is reachable, the session enters the phase leaving, and the outlet opens the
 // next session.
 func (s *session) probePreferred() {
 	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasPreferred(s.conn.index) {
@@ -599,8 +602,8 @@ func (s *session) probePreferred() {
 	}()
 }
 
-// rotateEvery is how long a connection is used before a connection to the next weighted server is
-// opened. So weights are shares of time, not of records.
+// rotateEvery is how long a connection is used before the session moves to the next weighted
+// server. So weights are shares of time, not of records.
 const rotateEvery = 10 * time.Second
 
 // rotateServers makes the session enter the phase leaving after rotateEvery, if servers are
@@ -619,9 +622,9 @@ func (s *session) rotateServers() {
 	}
 }
 
-// scheduleHeartbeatLocked sets the timer that calls checkServer. Without acknowledgements it does
-// nothing. With only one server it does nothing either, because the session could not move to
-// another one. The caller holds s.mu.
+// scheduleHeartbeatLocked sets the timer that calls checkServer. It does nothing without
+// acknowledgements, and nothing if there is only one server, because the session could not move.
+// The caller holds s.mu.
 func (s *session) scheduleHeartbeatLocked() {
 	every := s.c.c.Heartbeat
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
@@ -678,7 +681,7 @@ func (s *session) checkServer() {
 // Config.Dial ignores both its deadline and Close.
 const closeGrace = 50 * time.Millisecond
 
-// Close closes the connection. Batches without an answer remain so: the outlet sends them again in
+// Close closes the connection. Unanswered batches remain unanswered, and the outlet sends them in
 // the next session. It implements [deliver.Session].
 func (s *session) Close() {
 	s.stop()

@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A missing acknowledgement ends the session, even after other frames were acknowledged. The server
-// is then skipped for a random time between half of ReconnectMax and ReconnectMax.
+// A missing acknowledgement ends the session, even if other frames were acknowledged. The server is
+// then skipped for a random time between half of ReconnectMax and ReconnectMax.
 func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var b received
@@ -200,7 +200,7 @@ func TestAcksBeforeAResetCount(t *testing.T) {
 	}
 }
 
-// When the context of a Life ends, each wait of its session ends: in dialing, in writing and in
+// When the context of a Life ends, every wait of its session ends: for dialing, writing and
 // reading.
 func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn, stop chan struct{}){
@@ -267,8 +267,8 @@ func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	})
 }
 
-// Open returns when its context ends, even if Config.Dial ignores the end of the context. A
-// connection that Dial returns later is closed.
+// Open returns when its context ends, even if Config.Dial does not. A connection that Dial returns
+// later is closed.
 func TestOpenReturnsThoughDialIgnoresItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -308,7 +308,7 @@ func (hangingConn) SetDeadline(time.Time) error   { return nil }
 func (hangingConn) SetReadDeadline(time.Time) error  { return nil }
 func (hangingConn) SetWriteDeadline(time.Time) error { return nil }
 
-// Close returns within closeGrace, even if Read of the connection never returns.
+// Close returns within closeGrace, even if the connection's Read never returns.
 func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -328,8 +328,8 @@ func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	})
 }
 
-// A session in the phase leaving refuses new batches and still receives the acknowledgements of
-// earlier ones. It does not end by itself.
+// A session in the phase leaving refuses new batches, receives the acknowledgements of earlier
+// ones, and does not end by itself.
 func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a received
@@ -394,8 +394,8 @@ func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	})
 }
 
-// The end of a session without batches in flight is not counted as a lost connection in Stats. The
-// session may have been idle for IdleTimeout, or the server may have closed the connection.
+// A session that ends without batches in flight is not counted as a lost connection in Stats,
+// whether it was idle for IdleTimeout or the server closed the connection.
 func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {

@@ -77,7 +77,7 @@ type (
 	names        struct {
 		C int `json:"é.-/"`
 	}
-	noNames struct { // no tag has a valid name, which releases of encoding/json handle differently
+	noNames struct { // no tag has a valid name; releases of encoding/json differ in this case
 		A int `json:"a\\b"`
 		B int `json:"b'c"`
 		D int `json:"\u2028"`
@@ -115,7 +115,7 @@ func (w wordText) MarshalText() ([]byte, error)      { return append([]byte("w:"
 func (n *textOnNumber) MarshalText() ([]byte, error) { return []byte("by address"), nil }
 func (z *zeroPtr) IsZero() bool                      { return z.N == 5 }
 
-// The fields and values of unusual types are those that encoding/json writes.
+// Fields and values of unusual types are encoded as encoding/json encodes them.
 func TestUnusualTypesMatchEncodingJSON(t *testing.T) {
 	one, at := 1, time.Unix(1, 123456789).UTC()
 	first := &pointsToFirst{}
@@ -160,7 +160,7 @@ func TestUnusualTypesMatchEncodingJSON(t *testing.T) {
 		{map[string]embedsError{"e": {errors.New("x"), 3}}, `{"e":"x"}`},
 		{map[string]any{"e": wrapsError{errors.New("x")}}, `{"e":"x"}`},
 		{noNames{1, 2, 4}, `{"A":1,"B":2,"D":4}`},
-		// If a method panics, the value becomes a text.
+		// If a method panics, a text replaces the value.
 		{hasZero{A: 1}, `{"z":{"N":0},"A":1}`},
 	} {
 		if got := encoded(t, tt.v); !equalJSON(got, tt.want) {

@@ -12,9 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If the server does not acknowledge a record, other records wait for about one AckTimeout when
-// this is first noticed. Until the record becomes a dead letter, its probes delay other records for
-// at most a tenth of the time.
+// If the server does not acknowledge a record, other records wait for about one AckTimeout. Until
+// the record becomes a dead letter, its probes delay other records for at most a tenth of the time.
 func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -28,7 +27,8 @@ func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 }
 
 // silentRecord tests a server that does not acknowledge certain records. The parameter bad is the
-// number of such records. If hangs is set, the server then also stops reading the connection.
+// number of such records. If hangs is set, the server also stops reading the connection at such a
+// record.
 func silentRecord(t *testing.T, hangs bool, bad int) {
 	const every, ack = time.Second, 30 * time.Second
 	const n = 3 * int(time.Hour/every) / 2

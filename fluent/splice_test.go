@@ -56,8 +56,8 @@ func spliceable() map[string]any {
 	}
 }
 
-// insert inserts the spliced strings at their positions: the result equals the record that
-// is encoded without splicing.
+// The method insert restores a record: with the spliced strings at their positions, it equals the
+// record encoded without splicing.
 func TestSplicedStringsAreInsertedUnchanged(t *testing.T) {
 	for name, v := range spliceable() {
 		spliced := 0
@@ -179,7 +179,7 @@ func TestSplicesDoNotGrowBorrowedMemory(t *testing.T) {
 	}
 }
 
-// If the borrowed memory is too small for the record with its spliced strings, it is returned, and
+// If the borrowed memory is too small for a record with its spliced strings, it is returned, and
 // larger memory is borrowed.
 func TestSplicesBeyondTheMemoryAllocateNothing(t *testing.T) {
 	race.Skip(t)
@@ -201,7 +201,7 @@ func TestSplicesBeyondTheMemoryAllocateNothing(t *testing.T) {
 	}
 }
 
-// The cached tag of a valuer does not change the stream of another tag.
+// The tag cached in a valuer does not change the stream of another tag.
 func TestStreamOfLastTag(t *testing.T) {
 	s := borrow(1, timeText)
 	defer s.free()

@@ -71,7 +71,7 @@ func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// The spool contains tags, because the ids of streams differ between processes.
+	// The spool contains the tags, because other processes have other stream ids.
 	defs := definitions{}
 	for e, err := range diskqueue.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
 		if err != nil || e.Batch == nil {
@@ -137,7 +137,7 @@ func TestCloseWithEndedContextSpools(t *testing.T) {
 }
 
 // The fallback file and the dead-letter file receive records as JSON. If an option is invalid, the
-// spool is not left locked.
+// spool remains unlocked.
 func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	dir := t.TempDir()
 	c := downConfig()
@@ -226,8 +226,8 @@ func TestRetryAgeCountsFromPost(t *testing.T) {
 	})
 }
 
-// If an error handler hangs, Close still writes the records of its call to the spool, within the
-// time that Close has for the spool.
+// Even if an error handler hangs, Close writes the records passed to that handler to the spool,
+// within the time that Close reserves for the spool.
 func TestCloseSpoolsDespiteHangingHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := downConfig()
@@ -267,14 +267,14 @@ const (
 	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
 )
 
-// If a process is killed, no record is lost for which Post had returned. The next process delivers
-// the records with their tags, or writes them as JSON.
+// If a process is killed, every record for which Post had returned survives. The next process
+// delivers these records with their tags, or writes them as JSON.
 func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	if dir := os.Getenv(envKillDir); dir != "" {
 		postUntilKilled(dir)
 		return
 	}
-	// Posting this tag first makes the stream ids of this process differ from those of the child.
+	// This tag makes the stream ids of this process differ from those of the child.
 	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +409,8 @@ func TestCodecForKnownContentTypes(t *testing.T) {
 	}
 }
 
-// With the policy spill, a server that stalls while the circuit is closed causes no loss and does
-// not delay callers: the oldest records are moved to the spool.
+// With the policy spill, a server that stalls while the circuit is closed neither causes a loss nor
+// delays callers: the oldest records are moved to the spool.
 func TestWhenFullSpillLosesNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
 	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })
@@ -462,7 +462,7 @@ func TestLargeRecordsMayUseTheWholeBuffer(t *testing.T) {
 	_, _ = l.Close(ctx)
 }
 
-// If the buffer is full, Post waits exactly as long as the policy of WhenFull permits.
+// If the buffer is full, Post waits exactly as long as the option WhenFull permits.
 func TestPostWaitsOnlyAsLongAsWhenFullAllows(t *testing.T) {
 	for policy, want := range map[string]time.Duration{"": 250 * time.Millisecond, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {

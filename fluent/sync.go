@@ -14,8 +14,8 @@ import (
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
 // awaited contains the calls of Post with Config.Sync that wait for the server. Post does not know
-// the ticket of its record. So the record is found in a batch by its time and content, and the time
-// is made unique. If there are no waiters, a batch costs only reading n. All methods are safe for
+// the ticket of its record, so the record is found in a batch by its time and content; the time is
+// made unique. If no call waits, a batch costs only reading the field n. All methods are safe for
 // concurrent use.
 type awaited struct {
 	seed maphash.Seed // of awaitedKey.sum
@@ -55,8 +55,8 @@ func newAwaited() *awaited {
 	return &awaited{seed: maphash.MakeSeed(), waiting: map[awaitedKey]*waiter{}}
 }
 
-// stamp returns now if it is larger than all values that stamp has returned before. Otherwise it
-// returns the next unused value. Values are in Unix ns.
+// stamp returns now if it is larger than all values that stamp has returned before. If it is not,
+// stamp returns the next unused value. Values are in Unix ns.
 func (a *awaited) stamp(now int64) int64 {
 	for {
 		last := a.last.Load()
@@ -72,8 +72,8 @@ func (a *awaited) key(time int64, rec []byte) awaitedKey {
 	return awaitedKey{time, maphash.Bytes(a.seed, rec)}
 }
 
-// add returns a new waiter for the record rec. The caller must write the record after add, so that
-// no outcome is missed, and must call remove.
+// add returns a new waiter for the record rec. The caller must write the record only after add, so
+// that no outcome is missed, and must call remove.
 func (a *awaited) add(time int64, rec []byte) *waiter {
 	w := &waiter{key: a.key(time, rec), known: make(chan struct{})}
 	a.mu.Lock()
@@ -135,8 +135,8 @@ func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	}
 }
 
-// refused sets the outcomes of the waiters for records of b. The records are permanently refused
-// because of cause.
+// refused sets the outcomes of the waiters for records of b, which are permanently refused because
+// of cause.
 func (a *awaited) refused(cause error, b *batch.Batch) {
 	waiters := a.appendWaiters(nil, b)
 	a.mu.Lock()

@@ -14,8 +14,8 @@ import (
 
 const (
 	// maxTags and maxTagText limit the number of tags in the tag table and their total length in
-	// bytes, because tags are never removed from the table. Further tags are stored in their
-	// records.
+	// bytes, because tags are never removed from the table. After a limit is reached, a new tag is
+	// stored in each of its records.
 	maxTags    = 1 << 16
 	maxTagText = 4 << 20
 	// maxTagBytes is the length of the longest valid tag, in bytes.
@@ -27,8 +27,7 @@ const (
 var ErrTag = errors.New("unusable tag")
 
 // Special ids of streams (batch.Meta.Stream). The tag table belongs to the process, not to a
-// Driver. An entry may be sent by another Driver, such as a fallback, and its stream must have the
-// same meaning there.
+// Driver, because the records of one Driver may be sent by another, such as a fallback.
 const (
 	noTag      = 0 // the record gets Config.Tag of the Driver that sends it
 	invalidTag = 1 // the stored definition of the stream is not a valid tag
@@ -40,22 +39,22 @@ const (
 // control character.
 const ownTagDef = "\x00"
 
-// A tagTable assigns ids to tags until it is full. Ids are never reused, because they are stored in
-// memory, in crash-safe files and in spools. Therefore a tag is never removed. If the table is
-// full, further tags are stored in the records instead. A tag that is not in a full table is never
-// added, so that all its records have the same form.
+// A tagTable assigns ids to tags until it is full. Ids are stored in memory, in crash-safe files
+// and in spools, so an id is never reused and a tag is never removed. If the table is full, a new
+// tag is stored in each of its records instead; it is never added later, so that all its records
+// have the same form.
 //
-// A tag in known is found without a lock. known is an immutable copy of all. It is replaced when as
-// many lookups have missed it as there are tags, so that a lookup costs constant time on average.
-// All methods are safe for concurrent use.
+// The field known is an immutable copy of the field all, so that a tag in known is found without a
+// lock. The copy is replaced when as many lookups have missed it as there are tags, so that a
+// lookup costs constant time on average. All methods are safe for concurrent use.
 type tagTable struct {
-	known atomic.Pointer[map[string]uint32] // part of all, or all of it if full is set
+	known atomic.Pointer[map[string]uint32] // part of the field all; equal to it if full is set
 	names atomic.Pointer[[]string]          // names[i] is the tag with the id firstTag+i; the slice only grows
 	full  atomic.Bool                       // set after known is complete; never reset
 
 	mu     sync.Mutex        // guards the fields below; no other lock is acquired under it
 	all    map[string]uint32 // ids by tag
-	text   int               // total length of the tags, in bytes
+	text   int               // number of lookups that missed known since known was replaced
 	misses int               // number of lookups that missed known since it was replaced
 	// found contains the tags that were read from files of earlier processes when the table was
 	// full.
@@ -68,10 +67,10 @@ var tags tagTable
 // streamOf calls tagTable.streamOf for the tag table of the process.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
-// streamOf returns the id of a valid tag. It assigns an id if necessary. If the table is full, it
+// streamOf returns the id of a valid tag, and assigns one if necessary. If the table is full, it
 // returns ownTag for a tag that is not in the table.
 func (t *tagTable) streamOf(tag string) uint32 {
-	full := t.full.Load() // read before known: if full is set, the map read next is complete
+	full := t.full.Load() // full is read before known, because known is complete once full is set
 	if m := t.known.Load(); m != nil {
 		if id, ok := (*m)[tag]; ok {
 			return id
@@ -83,8 +82,8 @@ func (t *tagTable) streamOf(tag string) uint32 {
 	return t.add(tag)
 }
 
-// streamOf returns the id of a tag like the function streamOf. If the tag is invalid, the error
-// wraps ErrTag. The last tag is cached in s and compared without hashing.
+// streamOf returns the id of a tag like tagTable.streamOf. If the tag is invalid, the error wraps
+// ErrTag. The last tag is cached in s and compared without hashing.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
@@ -101,7 +100,7 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		s.tag, _ = tagOf(id) // the string of the table, because the string of the caller may be part of a large one
+		s.tag, _ = tagOf(id) // the string in the table, because the caller's string may be part of a large one
 		s.stream = id
 	}
 	return id, nil
@@ -120,7 +119,7 @@ func (t *tagTable) add(tag string) uint32 {
 		if t.all == nil {
 			t.all = map[string]uint32{}
 		}
-		tag = strings.Clone(tag) // the string of the caller may be part of a large one
+		tag = strings.Clone(tag) // a copy, because the caller's string may be part of a large one
 		id = t.numberLocked(tag)
 		t.all[tag] = id
 		t.text += len(tag)
@@ -142,7 +141,7 @@ func (t *tagTable) numberLocked(tag string) uint32 {
 	if p := t.names.Load(); p != nil {
 		names = *p
 	}
-	names = append(names, tag) // readers of the previous slice do not read the new element
+	names = append(names, tag) // readers with the previous slice do not read the new element
 	t.names.Store(&names)
 	return uint32(firstTag + len(names) - 1)
 }
@@ -176,8 +175,8 @@ func tagOf(id uint32) (string, bool) {
 }
 
 // splitTag splits a record of stream ownTag into the tag, which is a MessagePack string, and the
-// entry. The entry is part of rec. For any other record it returns false: such a record begins with
-// an array.
+// entry, which is part of rec. It returns false for any other record, because such a record begins
+// with an array.
 func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	t, rest, err := msgpack.Next(rec)
 	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
@@ -209,9 +208,9 @@ func checkTag(tag string) error {
 // tags.
 type dictionary struct{}
 
-// AppendStream appends the definition of a stream: its tag. For the stream of records that contain
-// their tags, it appends a zero byte. For stream 0, whose tag is that of the Driver, it appends
-// nothing. It returns false for an unknown stream. It implements batch.Dictionary.
+// AppendStream appends the definition of a stream, which is its tag. For records that contain their
+// tags, the definition is a zero byte. For stream 0, whose tag is that of the Driver, it is empty.
+// AppendStream returns false for an unknown stream. It implements batch.Dictionary.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:
@@ -223,9 +222,9 @@ func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, tag...), ok
 }
 
-// Stream returns the id of the stream with the given definition. AppendStream has made the
-// definition, in this process or in an earlier one. An invalid definition has an id without a tag,
-// and its records are refused. It implements batch.Dictionary.
+// Stream returns the id of the stream with the given definition, which AppendStream has made in
+// this or an earlier process. An invalid definition gets an id without a tag, and its records are
+// refused. It implements batch.Dictionary.
 func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag

@@ -42,8 +42,8 @@ func withTags(t *testing.T, f func()) {
 	f()
 }
 
-// Post returns no error if it is called with more tags than the tag table can store, and the
-// process uses less than 32 MiB. FOREBAY_TORTURE multiplies the number of tags, up to a million.
+// Post accepts more tags than the tag table can store, in less than 32 MiB of memory.
+// FOREBAY_TORTURE multiplies the number of tags, up to a million.
 func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	n := testkit.Rounds(70_000, 1_000_000) // more than the table can store
 	withTags(t, func() {
@@ -75,9 +75,9 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	})
 }
 
-// If the tag table is full, records contain their tags. Such records are delivered like other
-// records: from a Logger and from a Router, in every mode, through a spool or a crash-safe file,
-// through a fallback, and as JSON.
+// If the tag table is full, records contain their tags and are still delivered: from a Logger and
+// from a Router, in every mode, through a spool or a crash-safe file, through a fallback, and as
+// JSON.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {
@@ -199,8 +199,8 @@ func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	return r
 }
 
-// Posting a record that contains its tag does not allocate. Dividing a batch allocates the tag only
-// once.
+// Posting a record that contains its tag does not allocate. Dividing a batch allocates each tag
+// only once.
 func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	pools.Plain(t)

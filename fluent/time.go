@@ -23,14 +23,14 @@ func holdsTime(t time.Time) bool {
 	return sec >= 0 && sec <= maxSeconds
 }
 
-// appendEventTime appends t as EventTime: seconds and nanoseconds with 32 bits each; see section
-// "EventTime Ext Format" of the specification. holdsTime(t) must be true.
+// appendEventTime appends t as EventTime, which has 32 bits for the seconds and 32 bits for the
+// nanoseconds; see section "EventTime Ext Format" of the specification. holdsTime(t) must be true.
 func appendEventTime(dst []byte, t time.Time) []byte {
 	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
 }
 
-// appendEntryTime appends the beginning of an entry: the array header and the time. If integer is
-// set, the time is in whole seconds. The caller appends the map. holdsTime(t) must be true.
+// appendEntryTime appends the beginning of an entry: the array header and the time t, in whole
+// seconds if integer is set. The caller appends the map. holdsTime(t) must be true.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {

@@ -92,9 +92,8 @@ func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutu
 	return "tls://" + l.Addr().String()
 }
 
-// A connection succeeds only if the client trusts the certificate of the server. If the server asks
-// for a certificate, the client must also have one that the server trusts. In all other cases the
-// output is held.
+// A connection succeeds if the client trusts the server's certificate and, on request, has a
+// certificate that the server trusts. In all other cases the output is held.
 func TestTLSVerifiesBothSides(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "client")
@@ -111,7 +110,7 @@ func TestTLSVerifiesBothSides(t *testing.T) {
 		{"unknown authority", false, transport.TLS{ServerName: "logs.test"}, "certificate"},
 		{"another name", false, transport.TLS{CAFile: a.file, ServerName: "other.test"}, "other.test"},
 		{"mutual", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: cert, KeyFile: key, MinVersion: "1.3"}, ""},
-		// With TLS 1.3 the server refuses the client after the handshake of the client is complete.
+		// With TLS 1.3, the client's handshake is complete before the server refuses the client.
 		{"mutual, no certificate", true, transport.TLS{CAFile: a.file, ServerName: "logs.test"}, "tls:"},
 		{"mutual, a stranger's", true, transport.TLS{CAFile: a.file, ServerName: "logs.test", CertFile: otherCert, KeyFile: otherKey}, "tls:"},
 	} {

@@ -35,9 +35,9 @@ var (
 	ErrTooLarge = errors.New("record too large")
 )
 
-// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its walk, which visits
-// the parts of a value. A valuer is taken from a pool for each record and used by one goroutine.
-// The fields that every record needs come first, so that they are in few cache lines.
+// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of a walk, which visits the
+// parts of a value. One goroutine takes a valuer from the pool for each record. The fields that
+// every record needs come first, so that they are in few cache lines.
 type valuer struct {
 	dst     []byte // result so far, while walk is running
 	base    int    // offset of the record in dst
@@ -47,15 +47,15 @@ type valuer struct {
 	times   string // Config.TimeFields
 
 	// unusable is the error of the first value that cannot be encoded. A text with the reason
-	// replaces the value. Post returns unusable as an error. A record of a Router is sent with the
-	// text.
+	// replaces that value. Post returns unusable as an error, but a record of a Router is sent with
+	// the text.
 	unusable error
 
 	style  *values.Style  // format of durations and times
 	errors *values.Values // writes the details of errors; nil without details
 
 	// The tag of the last call of streamOf, as stored in the tag table, and its stream. They are
-	// kept for later records.
+	// kept for the next record, which often has the same tag.
 	stream uint32
 	tag    string
 
@@ -71,14 +71,14 @@ type valuer struct {
 	replace    func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups     []string                                     // names of the open groups
 	groupDepth int                                          // number of open groups in the current call of attrs
-	builtin    bool                                         // the attribute is level, message or source, for which ReplaceAttr gets no groups
+	builtin    bool                                         // the attribute is level, message or source, so ReplaceAttr gets no groups
 
 	mem recordMemory // memory for a record of Post
 }
 
 // An openMap is a map whose members are being written.
 type openMap struct {
-	at int // offset of the header, in which the number of members is stored later; -1 if it is already stored
+	at int // offset of the header, in which EndMap stores the number of members; -1 if already stored
 	n  int // number of members so far
 }
 
@@ -88,8 +88,8 @@ var valuers = sync.Pool{New: func() any { return new(valuer) }}
 // plainStyle is the style of values without options.
 var plainStyle = &values.NewValues(values.Style{}).Style
 
-// borrow returns a valuer for a record of at most limit bytes. times is the Config.TimeFields of
-// the record. The caller must call free.
+// borrow returns a valuer for a record of at most limit bytes. The parameter times is the
+// Config.TimeFields of the record. The caller must call free.
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
@@ -114,7 +114,7 @@ func (s *valuer) free() {
 }
 
 // begin prepares the walk for a value that is appended to dst. Most records need no walk, so begin
-// is called only when a record needs one, and prepares the walk once for a record.
+// is called on demand and prepares the walk once for each record.
 func (s *valuer) begin(dst []byte) *values.Walk {
 	w := &s.walk
 	if !s.walking {
@@ -128,8 +128,7 @@ func (s *valuer) begin(dst []byte) *values.Walk {
 	return w
 }
 
-// any appends a value of any type. Its error does not contain the path of the value; addPath
-// adds the path.
+// any appends a value of any type. Its error lacks the path of the value, which addPath adds.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	err := s.begin(dst).Any(v)
 	return s.dst, err
@@ -151,9 +150,9 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	return s.dst, err
 }
 
-// record appends v as the map of an event. If the encoding of v is not a map, it becomes the member
-// key of a map. nil becomes an empty map. If s.mem.canSplice is set, the result may lack strings:
-// they are in s.mem.splices, and the caller must insert them.
+// record appends v as the map of an event. If v is not encoded as a map, it becomes the member key
+// of a map; nil becomes an empty map. If s.mem.canSplice is set, the result may lack strings, which
+// the caller must insert from s.mem.splices.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -164,7 +163,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		s.mem.canSplice = false // the walk may move or remove bytes that it has written, which would invalidate the offsets of splices
+		s.mem.canSplice = false // the walk may move or remove written bytes, which would make the offsets of splices invalid
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
@@ -190,7 +189,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
-// event appends v like record. It also fails if a part of v cannot be encoded.
+// event appends v like record, but fails if a part of v cannot be encoded.
 func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
@@ -202,8 +201,8 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	return dst, err
 }
 
-// flatten rewrites the record dst[at:] so that it is not nested deeper than maxLevels: deeper maps
-// and lists become JSON text. It allocates, but only few records need it.
+// flatten rewrites the record dst[at:] so that it is not nested deeper than maxLevels. Maps and
+// lists below that depth become JSON text. Unlike most encoding, flatten allocates.
 func flatten(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
@@ -212,9 +211,8 @@ func flatten(dst []byte, at int) []byte {
 	return append(dst[:at], out...)
 }
 
-// noteLevels sets s.deep if b may be nested too deeply. b is a value that a method such as
-// MarshalMsg has encoded. n is an upper bound of its number of levels; if n is small, b need not be
-// parsed.
+// noteLevels sets s.deep if b, the result of a method such as MarshalMsg, may be nested too deeply.
+// The parameter n is an upper bound of its number of levels. If n is small, b is not parsed.
 func (s *valuer) noteLevels(b []byte, n int) {
 	if remaining := maxLevels - s.walk.Level; n > remaining && !s.deep {
 		s.deep = msgpack.Nested(b, remaining+1) > remaining
@@ -241,8 +239,8 @@ func (s *valuer) tooLarge() error {
 }
 
 // anyMap appends a map[string]any, the most common type of record, without a [values.Walk].
-// [msgpack.AppendMap] writes the values of the most common types, and calls AppendPair for the others. A
-// nil map is appended as nil.
+// [msgpack.AppendMap] writes values of the most common types, and calls AppendPair for all others.
+// A nil map is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -256,8 +254,8 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	return dst, err
 }
 
-// AppendPair appends a pair that msgpack.AppendMap does not write itself, such as a map, or a long
-// string that may be spliced. It implements [msgpack.Pairer].
+// AppendPair appends a pair that msgpack.AppendMap does not write, such as a map, or a long string
+// that may be spliced. It implements [msgpack.Pairer].
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
@@ -332,7 +330,7 @@ func (s *valuer) Time(t time.Time) {
 		s.dst = appendEventTime(s.dst, t)
 		return
 	}
-	at := len(s.dst) // offset of the header: one byte for a string of less than 32 bytes, as nearly every time is
+	at := len(s.dst) // offset of the header, which has one byte for a string of less than 32 bytes, as nearly every time is
 	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
 		s.dst[at] = msgpack.CodeFixStr | byte(n)
@@ -341,7 +339,7 @@ func (s *valuer) Time(t time.Time) {
 	}
 }
 
-// Duration appends integer nanoseconds, or the format that forebay.Durations has selected.
+// Duration appends integer nanoseconds, or the format selected with forebay.Durations.
 func (s *valuer) Duration(v time.Duration) {
 	switch s.style.Duration {
 	case values.DurationText:
@@ -420,15 +418,15 @@ func (s *valuer) Key(name string) {
 }
 
 // Field begins a member of the innermost open map, like Key. The name is that of a struct field,
-// which package values has encoded once.
+// which package values encodes only once.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)
 }
 
-// Direct appends the struct field f with the value at p. It does not use reflection for the most
-// common types. p points to a value of kind f.Direct and is valid only during the call. A zero
-// value is omitted if f has the option omitempty.
+// Direct appends the struct field f, whose value is at p. It avoids reflection for the most common
+// types. p points to a value of kind f.Direct and is valid only during the call. A zero value is
+// omitted if f has the option omitempty.
 func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 	dst, zero := append(s.dst, f.Msg...), false
 	switch f.Direct {
@@ -454,7 +452,7 @@ func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 	}
 }
 
-// Err ends the Walk as soon as the record is too large.
+// Err ends the walk as soon as the record is too large.
 func (s *valuer) Err() error {
 	if len(s.dst)-s.base+s.mem.spliceBytes > s.limit {
 		return s.tooLarge()
@@ -462,10 +460,10 @@ func (s *valuer) Err() error {
 	return nil
 }
 
-// Msg appends the result of m.MarshalMsg in a form that receivers accept. This is necessary because
-// code generated by tinylib/msgp writes times as extension type 5, and fluentd resets the
-// connection after such a type. MarshalMsg gets the spare capacity of dst, but not the content of
-// dst, so that it cannot change the beginning of the entry.
+// Msg appends the result of m.MarshalMsg in a form that receivers accept: code generated by
+// tinylib/msgp writes times as extension type 5, after which fluentd resets the connection.
+// MarshalMsg gets the spare capacity of dst, but not the content of dst, so that it cannot change
+// the beginning of the entry.
 func (s *valuer) Msg(m values.Marshaler) {
 	spare := s.dst[len(s.dst):]
 	out, err := values.Call(m, func(m values.Marshaler) ([]byte, error) { return m.MarshalMsg(spare) })

@@ -44,7 +44,7 @@ func (k *randomWalk) errorf(format string, args ...any) {
 	k.t.Errorf("FOREBAY_SEED=%d: %s", k.seed, fmt.Sprintf(format, args...))
 }
 
-// roll returns a random number below n. After the servers have been repaired it returns -1.
+// roll returns a random number below n or, after the servers have been repaired, -1.
 func (k *randomWalk) roll(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -60,8 +60,8 @@ func (k *randomWalk) setDown(name string, down bool) {
 	k.down[name] = down
 }
 
-// suspect stores that record n was the only one of a message that was not acknowledged immediately.
-// The outlet may park it as a suspect, so it may arrive out of order.
+// suspect marks record n, the only record of a message that was not acknowledged immediately. The
+// outlet may park it as a suspect, so it may arrive out of order.
 func (k *randomWalk) suspect(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,8 +218,8 @@ func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.C
 		case 1:
 			name := []string{"a", "b"}[k.rng.IntN(2)]
 			k.setDown(name, k.rng.IntN(2) == 0)
-			// The servers are repaired within a minute, because a call of Post may wait for them,
-			// and because records must not reach the maximum age of a day.
+			// The servers are repaired within a minute, because a Post may wait for them, and
+			// because no record may reach the maximum age of a day.
 			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
@@ -304,8 +304,8 @@ func (k *randomWalk) run() {
 	}
 }
 
-// Servers fail at random. Every record that Post has accepted arrives, in order within its tag, or
-// is counted as dropped.
+// Even if servers fail at random, every record that Post has accepted arrives, in order within its
+// tag, or is counted as dropped.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(24, 20_000) {

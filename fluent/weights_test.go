@@ -70,8 +70,8 @@ func (q *threeServers) counts() (out [3]int) {
 	return out
 }
 
-// With weights, servers are used for a share of the time in proportion to their weight. The standby
-// server is used only while all others are down.
+// With weights, each server is used for a share of the time in proportion to its weight. The
+// standby server is used only while all other servers are down.
 func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newThreeServers()
@@ -140,8 +140,8 @@ func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 }
 
 // If a server accepts no connections, the session leaves it after a failed heartbeat, long before
-// AckTimeout. If it accepts connections but does not acknowledge records, the session leaves it
-// after AckTimeout.
+// AckTimeout. If it accepts connections but acknowledges nothing, the session leaves it after
+// AckTimeout.
 func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newThreeServers()

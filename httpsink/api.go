@@ -25,7 +25,7 @@ const (
 	bulkPath = "/_bulk"
 )
 
-// An api describes the requests of a kind of server. Responses are interpreted in reply.go.
+// An api describes the requests of one kind of server. Responses are interpreted in reply.go.
 type api struct {
 	name    string
 	alias   string // alternative name; "" if there is none
@@ -43,7 +43,7 @@ type api struct {
 
 	array bool // a request is a JSON array of records
 	bulk  bool // a request has an action before each record, and a response has a result for each record
-	hec   bool // each record is the member event of an event object of Splunk
+	hec   bool // each record is the member "event" of a Splunk event object
 
 	// timeKey is the key of the time. A member with this key is added to a record that has none.
 	timeKey string
@@ -100,8 +100,7 @@ func apiNames() (names []string) {
 	return names
 }
 
-// A framer builds the requests of one API from encoded records. It is used by one goroutine at a
-// time.
+// A framer builds the requests of one API from encoded records. One goroutine at a time uses it.
 type framer struct {
 	f       *api
 	noID    bool   // Config.NoID
@@ -170,8 +169,8 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	return dst
 }
 
-// named reports whether the requests contain the names of the records of b as _id. Records without
-// an origin have no name.
+// named reports whether the requests contain the name of each record of b as its _id. Records
+// without an origin have no name.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
 // beginEvent appends the beginning of an event of Splunk, up to the record. The time is in seconds
@@ -187,8 +186,8 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 }
 
 // object appends a record as a JSON object on one line. The keys of the object are unique, and the
-// message has the key that the server expects. lines is set if the record is a line of unknown
-// content. If such a line looks like an object, it is not converted to JSON again.
+// message has the key that the server expects. The parameter lines is set if the record is a line
+// of unknown content; a line that looks like an object is not converted to JSON again.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {
@@ -234,7 +233,7 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 }
 
 // notJSON returns the indexes of the records of b that look like JSON objects but are invalid. It
-// is called only after a refusal, because checking takes time.
+// is called only after a refusal, because the check is expensive.
 func (fr *framer) notJSON(b *batch.Batch) (bad []int) {
 	if b.Codec == nil || b.Codec.ContentType() != jsonLines.ContentType() {
 		return nil

@@ -20,15 +20,15 @@ const (
 	maxBulkAnswer = 16 << 20 // larger, because a response of the bulk API has a result for each record
 )
 
-// keptBytes limits the memory of a request that is retained for reuse: it may exceed four batches
-// by at most keptBytes, in bytes.
+// keptBytes is the number of bytes by which memory kept for the next request may exceed four
+// batches.
 const keptBytes = 64 << 10
 
 // A Driver sends records to an HTTP server. It is the [deliver.Destination] of one output. All
 // methods are safe for concurrent use.
 type Driver struct {
 	c Config
-	// Only send uses framer, prober, body and bulk. It runs in one goroutine at a time.
+	// Only the method send uses framer, prober, body and bulk. One goroutine at a time calls it.
 	framer framer
 	post   *httpsend.Poster
 	prober httpsend.Prober
@@ -96,7 +96,7 @@ func (d *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
 	}
 }
 
@@ -157,13 +157,13 @@ func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// keep makes record i of b the reference record. The server must have accepted it.
+// keep makes record i of b, which the server has accepted, the reference record.
 func (d *Driver) keep(b *batch.Batch, i int) {
 	d.prober.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by its body. If the write
-// fails, the records are open with the advice batch.Gone, after which they are dropped.
+// fails, the records are open with the advice batch.Gone, so the outlet drops them.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)

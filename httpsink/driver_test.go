@@ -110,8 +110,8 @@ func TestOtherFormatsBecomeJSON(t *testing.T) {
 	}
 }
 
-// A want is the expected outcome of a request. text is a part of the error.
-type want struct {
+// A wantOutcome is the expected outcome of a request. The field text is a part of the error.
+type wantOutcome struct {
 	open, refused int
 	advice        batch.Advice
 	after         time.Duration
@@ -119,7 +119,7 @@ type want struct {
 }
 
 // expect compares o, the outcome of a batch of n records, with w.
-func (w want) expect(t *testing.T, o batch.Outcome, n int) {
+func (w wantOutcome) expect(t *testing.T, o batch.Outcome, n int) {
 	t.Helper()
 	if err := o.Check(n); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	if err := o.Err(); err != nil {
 		text = err.Error()
 	}
-	got := want{o.Open.Len(n), o.Refused.Len(n), o.Advice, o.After, text}
+	got := wantOutcome{o.Open.Len(n), o.Refused.Len(n), o.Advice, o.After, text}
 	if strings.Contains(text, w.text) && (w.text != "" || text == "") {
 		got.text = w.text
 	}
@@ -147,63 +147,63 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		name, api string
 		r         reply
-		want      want
+		want      wantOutcome
 	}{
-		{"taken", "ndjson", reply{status: 200}, want{}},
-		{"no content", "array", reply{status: 204}, want{}},
-		{"a server that calls text HTML", "ndjson", reply{status: 201, kind: "text/html", text: "ok"}, want{}},
-		{"a page to log in", "ndjson", page, want{open: 2, advice: batch.Hold, text: "not from ndjson"}},
-		{"accepted", "datadog", js(202, "{}"), want{}},
-		{"too many", "ndjson", reply{status: 429, text: "slow", after: "7"}, want{open: 2, after: 7 * time.Second, text: "slow"}},
-		{"unavailable", "datadog", reply{status: 503, after: "2"}, want{open: 2, after: 2 * time.Second, text: "503"}},
-		{"internal", "ndjson", reply{status: 500, text: "oops"}, want{open: 2, text: "oops"}},
-		{"unauthorized", "ndjson", reply{status: 401, text: "bad token t0p-secret"}, want{open: 2, advice: batch.Hold, text: "bad token [secret]"}},
-		{"forbidden", "datadog", js(403, `{"errors":[{"status":"403","title":"Forbidden","detail":"API key t0p-secret is invalid"}]}`), want{open: 2, advice: batch.Hold, text: "[secret] is invalid"}},
-		{"no such path", "ndjson", reply{status: 404}, want{open: 2, advice: batch.Hold, text: "404"}},
-		{"no POST", "ndjson", reply{status: 405}, want{open: 2, advice: batch.Hold, text: "405"}},
-		{"too large", "ndjson", reply{status: 413}, want{open: 2, advice: batch.Smaller, text: "413"}},
-		{"redirect", "ndjson", reply{status: 302}, want{open: 2, advice: batch.Hold, text: "redirects are not followed"}},
-		{"refused by a proxy", "ndjson", reply{status: 400, kind: "text/html", text: "<html>no</html>"}, want{open: 2, advice: batch.Hold, text: "400"}},
-		{"refused without a word", "ndjson", reply{status: 400}, want{open: 2, advice: batch.Hold, text: "400"}},
-		{"refused", "array", reply{status: 400, text: "bad record"}, want{open: 2, advice: batch.Search, text: "bad record"}},
-		{"unprocessable", "ndjson", reply{status: 422, text: "bad record"}, want{open: 2, advice: batch.Search, text: "422 Unprocessable Entity: bad record"}},
+		{"taken", "ndjson", reply{status: 200}, wantOutcome{}},
+		{"no content", "array", reply{status: 204}, wantOutcome{}},
+		{"a server that calls text HTML", "ndjson", reply{status: 201, kind: "text/html", text: "ok"}, wantOutcome{}},
+		{"a page to log in", "ndjson", page, wantOutcome{open: 2, advice: batch.Hold, text: "not from ndjson"}},
+		{"accepted", "datadog", js(202, "{}"), wantOutcome{}},
+		{"too many", "ndjson", reply{status: 429, text: "slow", after: "7"}, wantOutcome{open: 2, after: 7 * time.Second, text: "slow"}},
+		{"unavailable", "datadog", reply{status: 503, after: "2"}, wantOutcome{open: 2, after: 2 * time.Second, text: "503"}},
+		{"internal", "ndjson", reply{status: 500, text: "oops"}, wantOutcome{open: 2, text: "oops"}},
+		{"unauthorized", "ndjson", reply{status: 401, text: "bad token t0p-secret"}, wantOutcome{open: 2, advice: batch.Hold, text: "bad token [secret]"}},
+		{"forbidden", "datadog", js(403, `{"errors":[{"status":"403","title":"Forbidden","detail":"API key t0p-secret is invalid"}]}`), wantOutcome{open: 2, advice: batch.Hold, text: "[secret] is invalid"}},
+		{"no such path", "ndjson", reply{status: 404}, wantOutcome{open: 2, advice: batch.Hold, text: "404"}},
+		{"no POST", "ndjson", reply{status: 405}, wantOutcome{open: 2, advice: batch.Hold, text: "405"}},
+		{"too large", "ndjson", reply{status: 413}, wantOutcome{open: 2, advice: batch.Smaller, text: "413"}},
+		{"redirect", "ndjson", reply{status: 302}, wantOutcome{open: 2, advice: batch.Hold, text: "redirects are not followed"}},
+		{"refused by a proxy", "ndjson", reply{status: 400, kind: "text/html", text: "<html>no</html>"}, wantOutcome{open: 2, advice: batch.Hold, text: "400"}},
+		{"refused without a word", "ndjson", reply{status: 400}, wantOutcome{open: 2, advice: batch.Hold, text: "400"}},
+		{"refused", "array", reply{status: 400, text: "bad record"}, wantOutcome{open: 2, advice: batch.Search, text: "bad record"}},
+		{"unprocessable", "ndjson", reply{status: 422, text: "bad record"}, wantOutcome{open: 2, advice: batch.Search, text: "422 Unprocessable Entity: bad record"}},
 
-		{"success", "hec", js(200, `{"text":"Success","code":0}`), want{}},
-		{"no answer of Splunk", "hec", js(200, `{}`), want{open: 2, advice: batch.Hold, text: "not from hec"}},
-		{"a page", "hec", page, want{open: 2, advice: batch.Hold, text: "not from hec"}},
-		{"empty", "hec", reply{status: 200}, want{open: 2, advice: batch.Hold, text: "not from hec"}},
-		{"invalid token", "hec", js(403, `{"text":"Invalid token","code":4}`), want{open: 2, advice: batch.Hold, text: "403 Forbidden: Invalid token"}},
-		{"incorrect index", "hec", js(400, `{"text":"Incorrect index","code":7,"invalid-event-number":1}`), want{open: 2, advice: batch.Hold, text: "Incorrect index"}},
-		{"busy", "hec", js(503, `{"text":"Server is busy","code":9}`), want{open: 2, text: "Server is busy"}},
-		{"an event, and no event was ever taken", "hec", js(400, `{"text":"Invalid data format","code":6,"invalid-event-number":1}`), want{open: 2, advice: batch.Hold, text: "Invalid data format"}},
+		{"success", "hec", js(200, `{"text":"Success","code":0}`), wantOutcome{}},
+		{"no answer of Splunk", "hec", js(200, `{}`), wantOutcome{open: 2, advice: batch.Hold, text: "not from hec"}},
+		{"a page", "hec", page, wantOutcome{open: 2, advice: batch.Hold, text: "not from hec"}},
+		{"empty", "hec", reply{status: 200}, wantOutcome{open: 2, advice: batch.Hold, text: "not from hec"}},
+		{"invalid token", "hec", js(403, `{"text":"Invalid token","code":4}`), wantOutcome{open: 2, advice: batch.Hold, text: "403 Forbidden: Invalid token"}},
+		{"incorrect index", "hec", js(400, `{"text":"Incorrect index","code":7,"invalid-event-number":1}`), wantOutcome{open: 2, advice: batch.Hold, text: "Incorrect index"}},
+		{"busy", "hec", js(503, `{"text":"Server is busy","code":9}`), wantOutcome{open: 2, text: "Server is busy"}},
+		{"an event, and no event was ever taken", "hec", js(400, `{"text":"Invalid data format","code":6,"invalid-event-number":1}`), wantOutcome{open: 2, advice: batch.Hold, text: "Invalid data format"}},
 
-		{"stored", "elasticsearch", js(200, `{"took":30,"errors":false,"items":[{"create":{"_index":"x","_id":"a","_version":1,"result":"created","_shards":{"total":2,"successful":1,"failed":0},"status":201,"_seq_no":0,"_primary_term":3}},{"create":{"status":201}}]}`), want{}},
-		{"no items", "elasticsearch", js(200, `{"took":1,"errors":false}`), want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"empty items", "elasticsearch", js(200, `{"errors":false,"items":[]}`), want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"too few items, and no errors", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}}]}`), want{open: 2, text: "a different number of records"}},
-		{"too many items", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}},{"create":{"status":201}},{"create":{"status":201}}]}`), want{open: 2, text: "a different number of records"}},
-		{"stored already", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":409,"error":{"type":"version_conflict_engine_exception","reason":"[1]: version conflict, document already exists (current version [1])"}}},{"create":{"status":201}}]}`), want{}},
+		{"stored", "elasticsearch", js(200, `{"took":30,"errors":false,"items":[{"create":{"_index":"x","_id":"a","_version":1,"result":"created","_shards":{"total":2,"successful":1,"failed":0},"status":201,"_seq_no":0,"_primary_term":3}},{"create":{"status":201}}]}`), wantOutcome{}},
+		{"no items", "elasticsearch", js(200, `{"took":1,"errors":false}`), wantOutcome{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
+		{"empty items", "elasticsearch", js(200, `{"errors":false,"items":[]}`), wantOutcome{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
+		{"too few items, and no errors", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}}]}`), wantOutcome{open: 2, text: "a different number of records"}},
+		{"too many items", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}},{"create":{"status":201}},{"create":{"status":201}}]}`), wantOutcome{open: 2, text: "a different number of records"}},
+		{"stored already", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":409,"error":{"type":"version_conflict_engine_exception","reason":"[1]: version conflict, document already exists (current version [1])"}}},{"create":{"status":201}}]}`), wantOutcome{}},
 		{"one for which it is too busy", "elasticsearch", reply{status: 200, after: "3", text: `{"errors":true,"items":[{"create":{"status":201}},{"create":{"status":429,"error":{"type":"es_rejected_execution_exception","reason":"rejected execution of coordinating operation"}}}]}`},
-			want{open: 1, after: 3 * time.Second, text: "429 Too Many Requests: es_rejected_execution_exception: rejected execution"}},
-		{"a shard that is not there", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":503,"error":{"type":"unavailable_shards_exception","reason":"primary shard is not active"}}},{"create":{"status":201}}]}`), want{open: 1, text: "primary shard is not active"}},
+			wantOutcome{open: 1, after: 3 * time.Second, text: "429 Too Many Requests: es_rejected_execution_exception: rejected execution"}},
+		{"a shard that is not there", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":503,"error":{"type":"unavailable_shards_exception","reason":"primary shard is not active"}}},{"create":{"status":201}}]}`), wantOutcome{open: 1, text: "primary shard is not active"}},
 		{"one refused", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":"[1:6] failed to parse field [a] of type [long]","caused_by":{"type":"illegal_argument_exception","reason":"For input string: \"x\""}}}},{"create":{"status":201}}]}`),
-			want{refused: 1, text: `400 Bad Request: document_parsing_exception: [1:6] failed to parse field [a] of type [long]: For input string: "x"`}},
-		{"all refused for their content", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"strict_dynamic_mapping_exception","reason":"no"}}}]}`), want{refused: 2, text: "mapper_parsing"}},
-		{"all refused for something else", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"validation_exception","reason":"this action would add [2] shards"}}}]}`), want{open: 2, advice: batch.Hold, text: "mapper_parsing"}},
-		{"index", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}},{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}}]}`), want{open: 2, advice: batch.Hold, text: "no such index"}},
-		{"read only", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":403,"error":{"type":"cluster_block_exception","reason":"index [x] blocked by: [FORBIDDEN/8/index write (api)]"}}},{"create":{"status":201}}]}`), want{open: 1, advice: batch.Hold, text: "index write (api)"}},
-		{"an error that is a text", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":"MapperParsingException[no]"}},{"create":{"status":201}}]}`), want{refused: 1, text: "MapperParsingException[no]"}},
-		{"an item without a status", "elasticsearch", js(200, `{"errors":true,"items":[{"index":{"status":201}},{"create":{"status":201}}]}`), want{open: 1, text: "no status for a record"}},
-		{"too few items", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}}]}`), want{open: 2, text: "a different number of records"}},
-		{"errors and no items", "elasticsearch", js(200, `{"errors":true}`), want{open: 2, text: "a different number of records"}},
-		{"cut", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}},{"cre`), want{open: 2, text: "the answer is truncated"}},
-		{"very long", "elasticsearch", js(200, `{"errors":false,"items":[`+strings.Repeat(" ", maxBulkAnswer)), want{open: 2, advice: batch.Smaller, text: "more than 16 MiB"}},
-		{"another program", "elasticsearch", js(200, `{"ok":true}`), want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"text", "elasticsearch", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"a page", "elasticsearch", page, want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"request refused", "elasticsearch", js(400, `{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"pipeline with id [p] does not exist"},"status":400}`), want{open: 2, advice: batch.Hold, text: "illegal_argument_exception: pipeline with id [p] does not exist"}},
-		{"security", "elasticsearch", js(401, `{"error":{"type":"security_exception","reason":"missing authentication credentials"},"status":401}`), want{open: 2, advice: batch.Hold, text: "security_exception: missing"}},
-		{"request too large", "elasticsearch", js(429, `{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"},"status":429}`), want{open: 2, text: "Data too large"}},
+			wantOutcome{refused: 1, text: `400 Bad Request: document_parsing_exception: [1:6] failed to parse field [a] of type [long]: For input string: "x"`}},
+		{"all refused for their content", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"strict_dynamic_mapping_exception","reason":"no"}}}]}`), wantOutcome{refused: 2, text: "mapper_parsing"}},
+		{"all refused for something else", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"validation_exception","reason":"this action would add [2] shards"}}}]}`), wantOutcome{open: 2, advice: batch.Hold, text: "mapper_parsing"}},
+		{"index", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}},{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}}]}`), wantOutcome{open: 2, advice: batch.Hold, text: "no such index"}},
+		{"read only", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":403,"error":{"type":"cluster_block_exception","reason":"index [x] blocked by: [FORBIDDEN/8/index write (api)]"}}},{"create":{"status":201}}]}`), wantOutcome{open: 1, advice: batch.Hold, text: "index write (api)"}},
+		{"an error that is a text", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":"MapperParsingException[no]"}},{"create":{"status":201}}]}`), wantOutcome{refused: 1, text: "MapperParsingException[no]"}},
+		{"an item without a status", "elasticsearch", js(200, `{"errors":true,"items":[{"index":{"status":201}},{"create":{"status":201}}]}`), wantOutcome{open: 1, text: "no status for a record"}},
+		{"too few items", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}}]}`), wantOutcome{open: 2, text: "a different number of records"}},
+		{"errors and no items", "elasticsearch", js(200, `{"errors":true}`), wantOutcome{open: 2, text: "a different number of records"}},
+		{"cut", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}},{"cre`), wantOutcome{open: 2, text: "the answer is truncated"}},
+		{"very long", "elasticsearch", js(200, `{"errors":false,"items":[`+strings.Repeat(" ", maxBulkAnswer)), wantOutcome{open: 2, advice: batch.Smaller, text: "more than 16 MiB"}},
+		{"another program", "elasticsearch", js(200, `{"ok":true}`), wantOutcome{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
+		{"text", "elasticsearch", reply{status: 200, text: "ok"}, wantOutcome{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
+		{"a page", "elasticsearch", page, wantOutcome{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
+		{"request refused", "elasticsearch", js(400, `{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"pipeline with id [p] does not exist"},"status":400}`), wantOutcome{open: 2, advice: batch.Hold, text: "illegal_argument_exception: pipeline with id [p] does not exist"}},
+		{"security", "elasticsearch", js(401, `{"error":{"type":"security_exception","reason":"missing authentication credentials"},"status":401}`), wantOutcome{open: 2, advice: batch.Hold, text: "security_exception: missing"}},
+		{"request too large", "elasticsearch", js(429, `{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"},"status":429}`), wantOutcome{open: 2, text: "Data too large"}},
 	} {
 		t.Run(tc.api+"/"+tc.name, func(t *testing.T) {
 			p := &peer{answer: func(n int, r request) reply {
@@ -261,7 +261,7 @@ func TestRecordThatIsNotJSONIsRefused(t *testing.T) {
 	}
 }
 
-// Splunk names the refused event. The event becomes a dead letter after Splunk has accepted another
+// Splunk names the refused event, which becomes a dead letter after Splunk has accepted another
 // event.
 func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 }
 
 // If all records of a request are refused for a reason other than their content, the reference
-// record is sent again. An earlier acceptance does not prove that the server accepts records now.
+// record is sent again: it shows whether the server accepts records now.
 func TestBulkRefusalIsProbed(t *testing.T) {
 	es := &elastic{}
 	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}
@@ -367,7 +367,7 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	})
 }
 
-// A record that is too large when it is sent alone becomes a dead letter, whatever its size. Other
+// A record of any size becomes a dead letter if it is too large when it is sent alone. Other
 // records arrive.
 func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -428,8 +428,8 @@ func inOrder(t *testing.T, recs []string, minCount int) {
 	}
 }
 
-// Elasticsearch loses responses, is too busy for some records and refuses others. Each valid record
-// is stored once, and each refused one is a dead letter with its own reason.
+// If Elasticsearch loses responses, is too busy for some records and refuses others, each valid
+// record is stored once, and each refused record is a dead letter with its own reason.
 func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		busy := map[string]bool{}

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a server whose answers are computed by a function. It uses no network.
+// A peer is a server whose responses are computed by a function. It uses no network.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
 	answer func(n int, r request) reply
 }
 
-// A request is a request that a peer got.
+// A request is a request that a peer has received.
 type request struct {
 	url    string
 	header http.Header

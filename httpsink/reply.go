@@ -65,8 +65,8 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// refused returns the outcome of a batch of n records: the records with the indexes in bad are
-// refused because of why, the others remain open. bad must be sorted.
+// refused returns the outcome of a batch of n records. The records with the indexes in bad, which
+// must be sorted, are refused because of why. All other records remain open.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -89,8 +89,8 @@ func (d *Driver) notFromAPI(a *httpsend.Answer) batch.Outcome {
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// accepts reports whether a shows that the server accepts records. a is the response to a request
-// with one record or, for a probe, without records.
+// accepts reports whether the response a shows that the server accepts records. The request
+// contained one record or, for a probe, no record.
 func (d *Driver) accepts(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
@@ -208,8 +208,8 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored. If the request contained the _id of the record
-// (named is set), a conflict also means that the record is stored.
+// isAccepted reports whether the record is stored. If named is set, the request contained the _id
+// of the record, and a conflict also means that the record is stored.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
@@ -235,7 +235,7 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	if !a.Whole {
 		o := none("the answer has more than 16 MiB")
 		if n > 1 {
-			o.Advice = batch.Smaller // the response to a smaller request is smaller
+			o.Advice = batch.Smaller // a smaller request has a smaller response
 		}
 		return o
 	}
@@ -265,8 +265,7 @@ func isTruncated(err error) bool {
 	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
 }
 
-// A bulkReading collects the results in a bulkAnswer. Its method outcome then determines the
-// outcome of the batch.
+// A bulkReading collects the results in a bulkAnswer and determines the outcome of the batch.
 type bulkReading struct {
 	d     *Driver
 	a     *httpsend.Answer
@@ -283,10 +282,10 @@ type bulkReading struct {
 	contentOnly bool              // every refused record has an error about its content
 }
 
-// item adds it, the result of record i.
-func (v *bulkReading) item(i int, it *bulkItem) {
-	s := it.Create.Status
-	if it.isAccepted(v.named) {
+// item adds the result of record i.
+func (v *bulkReading) item(i int, result *bulkItem) {
+	s := result.Create.Status
+	if result.isAccepted(v.named) {
 		if s == http.StatusConflict {
 			v.d.duplicates.Add(1)
 		}
@@ -294,7 +293,7 @@ func (v *bulkReading) item(i int, it *bulkItem) {
 		v.accepted++
 		return
 	}
-	e := readError(it.Create.Error)
+	e := readError(result.Create.Error)
 	err := v.d.post.Refusal(s, e.text())
 	switch s {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict:
@@ -318,9 +317,8 @@ func (v *bulkReading) item(i int, it *bulkItem) {
 }
 
 // outcome returns the outcome of the batch. If the server has accepted no record, either the
-// records or the server may be at fault. In this case the records are refused only if every error
-// is about their content, or if the server now accepts the reference record. Otherwise they are
-// held.
+// records or the server may be at fault. The records are then refused if every error is about their
+// content, or if the server now accepts the reference record. If neither is true, they are held.
 func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	if v.accepted > 0 {
 		v.d.keep(v.b, v.acceptedAt)
@@ -345,8 +343,7 @@ func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	return o
 }
 
-// refusals are the errors of refused records, in the order of the records. The method Error returns
-// the text of the first error.
+// refusals are the errors of refused records, in the order of the records.
 type refusals []*httpclient.Error
 
 // Error returns the text of the first error.

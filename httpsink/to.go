@@ -17,7 +17,7 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
 }
 
-// openOutput creates the Driver of To.
+// openOutput creates the Driver for an output made with [To].
 func openOutput(c *Config, _ *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }

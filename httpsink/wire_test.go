@@ -29,8 +29,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// No document has a duplicate key, at any depth: the later one gets a "_", after the keys of the
-// encoder. The same applies to lines of other programs.
+// No document has a duplicate key, at any depth: the second key gets a "_". The same applies to
+// lines of other programs.
 func TestKeysAreUnique(t *testing.T) {
 	for i := range apis {
 		p := &peer{answer: func(int, request) reply {
@@ -110,8 +110,8 @@ func TestMessageHasKeyOfServer(t *testing.T) {
 	}
 }
 
-// A server misbehaves on a real connection. Records that it stored without a response are open, and
-// may be sent twice.
+// If a server misbehaves on a real connection, records that it stored without a response are open,
+// and may be sent twice.
 func TestMisbehavingServerLosesNothing(t *testing.T) {
 	const stored = `{"errors":false,"items":[{"create":{"status":201}}]}`
 	for name, answer := range map[string]func(c *net.TCPConn){
@@ -160,7 +160,7 @@ func TestMisbehavingServerLosesNothing(t *testing.T) {
 			l.Close()
 			<-served
 			if name == "compresses what nobody wanted" {
-				want{open: 1, advice: batch.Hold, text: "not from elasticsearch"}.expect(t, o, 1)
+				wantOutcome{open: 1, advice: batch.Hold, text: "not from elasticsearch"}.expect(t, o, 1)
 				return
 			}
 			if o.Open.Len(1) != 1 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
@@ -170,7 +170,7 @@ func TestMisbehavingServerLosesNothing(t *testing.T) {
 	}
 }
 
-// A success whose body does not end does not count as a response, for any API.
+// For any API, a success whose body does not end does not count as a response.
 func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	}
 }
 
-// An endless body has 16 KiB per second until ctx ends.
+// The body endless sends 16 KiB per second until ctx ends.
 type endless struct{ ctx context.Context }
 
 func (endless) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -308,7 +308,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A credential in the response of a server is hidden, also if it is short or a word.
+// A credential in the response of a server is hidden, even if it is short or a common word.
 func TestShortCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		for i := range apis {
@@ -369,8 +369,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// For any response, the outcome is valid, and a record counts as stored only if the response
-// contains that.
+// For any response, the outcome is valid, and a record counts as stored only if the response shows
+// that.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":400,"error":{"type":"x"}}},{"create":{"status":201}}]}`))
 	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":409}},{"create":{"status":429}}]}`))

@@ -30,7 +30,7 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 }
 
 // A redirect to the login page of a proxy means that no record is stored, even if a user-supplied
-// http.Client follows redirects. The Driver does not modify that client.
+// http.Client follows redirects. The Driver does not modify this client.
 func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "POST" {
@@ -85,7 +85,7 @@ func TestTokenFileIsReadAgainAfter401(t *testing.T) {
 	}
 }
 
-// Texts of a server appear in errors without control characters.
+// Text from a server appears in errors without control characters.
 func TestServerTextsAreMadePrintable(t *testing.T) {
 	p := &peer{answer: func(int, *request) (int, string, http.Header) {
 		return 503, "red \x1b[31m\r\n\u202e\x00\u0085 é🙂", nil
@@ -105,7 +105,7 @@ func TestServerTextsAreMadePrintable(t *testing.T) {
 	}
 }
 
-// bytesAsLines is a Formatter that writes messages unchanged.
+// A bytesAsLines is a Formatter that writes messages unchanged.
 type bytesAsLines struct{}
 
 func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }

@@ -32,7 +32,7 @@ type keys struct {
 	prefixed bool     // the "_" of a duplicate key precedes the key
 }
 
-// alternative returns the key that is tried if key is already used in the object: key with a "_"
+// alternative returns the next key to try if key is already used in the object: key with a "_"
 // before or after it.
 func (k *keys) alternative(key string) string {
 	if k.prefixed {
@@ -70,7 +70,7 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	return b
 }
 
-// texts contains a text in two forms; the indexes are bare and nested.
+// texts contains a text in two forms. The indexes are bare and nested.
 type texts [2]string
 
 // Indexes of texts.
@@ -98,9 +98,10 @@ func (b *body) Codec() batch.Codec { return jsonCodec }
 func (b *body) NeedsPC() bool { return false }
 
 // A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
-// may share it. A group is written together with its first attribute, because empty groups are
-// omitted: pre opens the first groups (their number is opened), and lazy opens the remaining
-// groups.
+// may share it.
+// An empty group is omitted, so a group is written together with its first attribute: the field pre
+// opens the first groups (as many as the field opened counts), and the field lazy opens the
+// remaining groups.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"
@@ -108,13 +109,13 @@ type bodyScope struct {
 	groups []string    // names of the open groups in the line
 	opened int         // number of groups that pre opens
 	used   keyset.Keys // keys of the innermost object
-	detail bool        // a key in used can be an additional key of an error
-	lazy   texts       // opens the groups that pre does not open; written if the record has attributes
+	detail bool        // a key in the field used can be an additional key of an error
+	lazy   texts       // opens the groups that pre does not open; written only if the record has attributes
 	tail   string      // closes the groups that pre opens, and the object of the line
 	full   string      // closes all groups, and the object of the line
 }
 
-// readKey returns key as a reader of the line decodes it: U+FFFD replaces invalid bytes. Keys are
+// readKey returns key as a reader of the line decodes it, with U+FFFD for invalid bytes. Keys are
 // compared in this form, because two different invalid keys can be equal for the reader.
 func readKey(key string) string {
 	if utf8.ValidString(key) {
@@ -123,7 +124,7 @@ func readKey(key string) string {
 	return string([]rune(key))
 }
 
-// unique returns key if no member of the innermost object has it. Otherwise it returns the first
+// unique returns key or, if a member of the innermost object already has that key, the first
 // alternative that no member has.
 func (s *bodyScope) unique(key string) string {
 	for s.used.Has(key) {
@@ -155,9 +156,8 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope]. It encodes the attributes immediately, in both forms, so
-// that Append only copies them. It returns s if nothing is written, for example because all groups
-// are empty.
+// WithAttrs implements [encode.Scope]. It encodes the attributes once, in both forms, and Append
+// only copies them. It returns s if nothing is written, for example because all groups are empty.
 func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -192,9 +192,9 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 	return s.append(dst, r, bare), batch.Meta{}, nil
 }
 
-// append appends the line of r in the form bare or nested. The line consists of the message, the
-// level, the attributes of the scope and the attributes of r. If no attribute of r is written, the
-// groups of lazy are omitted.
+// append appends the line of r in the form bare or nested: the message, the level, the attributes
+// of the scope and the attributes of r. If no attribute of r is written, the groups of s.lazy are
+// omitted.
 func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	dst = append(dst, s.lead[form]...)
 	if form == bare {
@@ -236,15 +236,15 @@ type bodyWalker struct {
 	values     *values.Values
 	scope      *bodyScope
 	cache      *values.Cache
-	nested     bool        // the line is within a JSON string
+	nested     bool        // the line is part of a JSON string
 	keys       *keyset.Set // keys of the open objects; nil until names is called
 	detail     bool        // a key of the outermost object can be an additional key of an error
-	depth      int         // number of open groups of the record
+	depth      int         // number of open groups that belong to the record
 	expansions int         // number of groups created so far, see values.MaxExpansions
 }
 
 // names returns the keys of the open objects. The first call adds the keys of the scope. Keys that
-// are certainly unique are not added.
+// are certainly unique are never added.
 func (w *bodyWalker) names() *keyset.Set {
 	if w.keys == nil {
 		w.keys = keyset.Get()
@@ -263,8 +263,8 @@ func (w *bodyWalker) free() {
 	}
 }
 
-// object writes the remaining attributes of the innermost object. If none of their keys can be a
-// duplicate, which is usual, it does not store the keys.
+// object writes the remaining attributes of the innermost object. In the usual case, where none of
+// their keys can be a duplicate, it does not store the keys.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	if !w.allUnique(attrs) {
 		return w.attrs(dst, attrs)
@@ -337,8 +337,8 @@ func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	return w.escapeNested(w.values.AppendMember(dst, w.cache, key, v), start)
 }
 
-// cacheOf returns the cache of r. If r is nil, because the attributes belong to a scope, it returns
-// a new cache.
+// cacheOf returns the cache of r. Without a record (r is nil), the attributes belong to a scope,
+// and it returns a new cache.
 func cacheOf(r *encode.Record) *values.Cache {
 	if r == nil {
 		return new(values.Cache)
@@ -346,7 +346,7 @@ func cacheOf(r *encode.Record) *values.Cache {
 	return &r.Cache
 }
 
-// escapeNested escapes dst[start:] if the line is within a JSON string.
+// escapeNested escapes dst[start:] if the line is part of a JSON string.
 func (w *bodyWalker) escapeNested(dst []byte, start int) []byte {
 	if w.nested {
 		return jsontext.EscapeTail(dst, start)
@@ -354,8 +354,8 @@ func (w *bodyWalker) escapeNested(dst []byte, start int) []byte {
 	return dst
 }
 
-// ensureUnique returns key if unique is set. Otherwise it stores key in the innermost object and
-// returns its unique name.
+// ensureUnique returns key if unique is set. If unique is not set, it stores key in the innermost
+// object and returns a unique name for it.
 func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	if unique {
 		return key
@@ -363,9 +363,9 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey returns and stores a unique key for an error, like ensureUnique. Each additional key of
-// the error consists of this key and a suffix. The additional keys are also stored, and errorKey
-// selects a key for which none of them is already used.
+// errorKey returns and stores a unique key for an error, like ensureUnique. The additional keys of
+// the error are this key with a suffix. They are also stored; errorKey selects a key for which none
+// of them is already used.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {
@@ -398,10 +398,10 @@ func (w *bodyWalker) remember(key string) {
 	w.detail = w.detail || w.depth == 0 && w.scope.b.isDetail(key)
 }
 
-// group writes a group, or nothing if it is empty. The attributes of a group without a name are
-// members of the enclosing object. made is set if a LogValuer or AttrAppender created the group.
-// The number of such groups is limited, because a LogValuer can return groups without end. unique
-// is set if the name is certainly unique.
+// group writes a group, or nothing if it is empty. The attributes of a group without a name become
+// members of the enclosing object. The parameter made is set if a LogValuer or AttrAppender created
+// the group; the number of such groups is limited, because a LogValuer can return groups without
+// end. unique is set if the name is certainly unique.
 func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, unique bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -415,8 +415,8 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, uni
 		return w.member(dst, w.key(name), slog.StringValue(values.TooDeep))
 	}
 	if name == "" {
-		// The attributes become members of the enclosing object, so depth does not change. The
-		// limit of expansions bounds the recursion instead.
+		// The attributes become members of the enclosing object, so depth does not change and the
+		// limit of expansions bounds the recursion.
 		if w.expansions++; w.expansions > values.MaxExpansions/64 {
 			return w.member(dst, w.key("group"), slog.StringValue(values.TooDeep))
 		}
@@ -440,8 +440,8 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, uni
 	return append(dst, '}')
 }
 
-// appender writes the attributes of an AttrAppender as a group. If its method panics, the group is
-// replaced by a description of the panic.
+// appender writes the attributes of an AttrAppender as a group. If AppendAttrs panics, a
+// description of the panic replaces the group.
 func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender, unique bool) []byte {
 	attrs, mark, fault := w.cache.Scratch.Collect(o)
 	if fault != "" {

@@ -89,8 +89,8 @@ func uniqueKeys(d *json.Decoder) error {
 	return err
 }
 
-// The nested form of a line is the bare form, escaped. The path for keys that are certainly unique
-// writes the same line as the general path. The keys of each object are unique.
+// The nested form of a line is the escaped bare form. A line does not depend on whether its keys
+// are known to be unique. The keys of each object are unique.
 func TestLineFormsAreEqual(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for i := range 5000 {

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// At most BufferRecords records wait in memory, and almost BufferRecords records can wait.
+// Almost BufferRecords records wait in memory, and never more than BufferRecords.
 func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
 		for name, test := range map[string]struct {
@@ -56,8 +56,8 @@ func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	}
 }
 
-// Calls that wait because BufferRecords records are waiting return as soon as fewer records wait.
-// The sizes of their records do not matter.
+// A caller that waits because BufferRecords records are waiting continues as soon as fewer records
+// wait, regardless of their sizes.
 func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 	for _, limit := range []int{5, 20, 333} {
 		bubble.Test(t, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 }
 
 // The parked records of a denied tenant use at most BufferBytes in addition to the memory of the
-// output. After an hour, parked records that do not fit become dead letters. Other tenants
-// continue.
+// output. After an hour, parked records that do not fit become dead letters. Records of other
+// tenants are delivered.
 func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
@@ -152,8 +152,8 @@ func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	})
 }
 
-// When memory is full, parked records of a denied tenant become dead letters before records of
-// other tenants are dropped. This applies even in the first minutes.
+// If memory is full, even in the first minutes, parked records of a denied tenant become dead
+// letters before records of other tenants are dropped.
 func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
@@ -168,7 +168,7 @@ func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 		n := g.lines["good"]
 		g.mu.Unlock()
 		if a := h.Sink.Account(); n < 1900 || a.Dropped[batch.Full] != 0 || a.Dropped[batch.Poison] == 0 || a.Check() != nil {
-			// Some records of the good tenant may still wait in memory after records of the denied
+			// Some records of the good tenant may still be in memory, after records of the denied
 			// tenant.
 			t.Errorf("%d of 2000 records of another tenant were stored: %v", n, a)
 		}

@@ -16,27 +16,26 @@ import (
 )
 
 // A client pushes entries and interprets the responses. All sessions of a Driver share one client,
-// but only one session is open at a time. Goroutines are started only within Send, and end before
-// Send returns.
+// but only one session is open at a time. Goroutines run only during Send.
 type client struct {
 	c        *Config
 	streams  *registry
 	observed *observations
 	reports  *callback.Reporter
 	http     *http.Client
-	ownsHTTP bool // newClient created http, not the user
+	ownsHTTP bool // http was created by newClient, not by the user
 	headers  headers
 	// secrets are removed from errors and events: passwords, tokens, and values of headers and of
 	// the query.
 	secrets       []string
-	sparePush     chan *push // capacity 1: the push that the next Send reuses
+	sparePush     chan *push // capacity 1: an unused push for the next Send
 	bufs          bufStack
 	moves         moves
 	recentStreams recentStreams
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64 // counters of Stats
 
-	// maxShared is the size limit of requests with several streams, in bytes. It adapts to the
+	// maxShared is the size limit, in bytes, of requests with several streams. It adapts to the
 	// server and is at most MaxRequestBytes.
 	maxShared     atomic.Int64
 	answeredHTTP  atomic.Bool  // a server has sent an HTTP response
@@ -101,7 +100,7 @@ func (s *client) preallocate() (err error) {
 		b.own[1] = make([]byte, gzipBound(usual))
 		b.zip = compression.NewGzip()
 		b.zip.Reset(b)
-		b.zip.Write(b.own[0][:1]) // allocates the tables of the compressor
+		b.zip.Write(b.own[0][:1]) // makes the compressor allocate its tables
 		b.out = nil
 	}
 	s.bufs.put(b)
@@ -126,8 +125,8 @@ func (s *client) credentials() []string {
 // redactedMark replaces each secret in the text of an error.
 const redactedMark = "[secret]"
 
-// close waits until all events are reported, ends the exchanges that are kept for reuse, and closes
-// idle connections. It does not close the connections of an http.Client that belongs to the user.
+// close waits until all events are reported, ends the cached exchanges, and closes idle
+// connections. It does not close the connections of a user-supplied http.Client.
 func (s *client) close() {
 	s.reports.Wait(context.Background())
 	s.bufs.endExchanges()
@@ -146,7 +145,7 @@ func (s *client) getPush() *push {
 	}
 }
 
-// release clears p and retains it for the next getPush. A large push is left to the garbage
+// release clears p and keeps it for the next getPush. A large push is left to the garbage
 // collector.
 func (s *client) release(p *push) {
 	if cap(p.recs) > 1<<16 {
@@ -167,7 +166,7 @@ func (s *client) release(p *push) {
 	}
 }
 
-// refuse marks record i of p as refused, with its reason and error, and counts the reason. It is
+// refuse marks record i of p as refused with a reason and an error, and counts the reason. It is
 // safe for concurrent use.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.observed.inc(why)
@@ -193,8 +192,8 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.forgetMove(p, i)
 }
 
-// store marks the records with the indexes in order as stored. It is safe for concurrent use with
-// different records.
+// store marks the records with the indexes in order as stored. Concurrent calls must have different
+// records.
 func (s *client) store(p *push, order []int32) {
 	for _, i := range order {
 		p.outcomes[i] = stored
@@ -208,7 +207,7 @@ func (s *client) store(p *push, order []int32) {
 	}
 }
 
-// forgetMove removes the keys of the settled record i from s.moves. The caller holds p.mu.
+// forgetMove removes the keys of the settled record i from the field moves. The caller holds p.mu.
 func (s *client) forgetMove(p *push, i int32) {
 	for _, key := range p.movedKeys[i] {
 		s.moves.remove(key)

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A codec decodes entries of one form. It implements [batch.Codec]. Its form may differ from that
-// of the encoder, because a spool or a crash-safe file can contain entries for another Config.Wire.
-// An entry does not contain its labels; the codec looks them up in the registry of the Driver.
+// A codec decodes entries of one form. It implements [batch.Codec]. Its form may differ from the
+// encoder's, because a spool or a crash-safe file can contain entries for another Config.Wire. An
+// entry does not contain its labels; the codec finds them in the registry of the Driver.
 type codec struct {
 	e    *encoder
 	form form
@@ -77,9 +77,9 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry at level WARN that reports the number of dropped records by reason.
-// It belongs to stream 0. Its attributes do not become labels or metadata, so the encoder of the
-// Config is replaced by one without picks.
+// AppendMarker appends an entry at level WARN with the number of dropped records by reason. It
+// belongs to stream 0. Its attributes must not become labels or metadata, so it is encoded without
+// picks.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {

@@ -418,8 +418,8 @@ func (c Config) resolve() (Config, error) {
 }
 
 // slabBytes returns the slab size in bytes for the batches of c. A batch is sent when enough slabs
-// are full, so a batch should consist of several slabs: four for BatchBytes, and about four for
-// BatchRecords of the shortest records. A slab below 4 KiB would hold too few records.
+// are full, so it should consist of several slabs: four for BatchBytes, and about four for
+// BatchRecords of the shortest records. A slab below 4 KiB has room for too few records.
 func (c *Config) slabBytes() int {
 	n := min(defaultSlabBytes, c.BatchBytes/4)
 	if c.BatchRecords > 0 {
@@ -445,8 +445,8 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 }
 
 // resolveLabels sets c.labels and c.gapLabels, and checks all names of labels and metadata. It
-// sanitizes names before it compares them, because two names can become equal. It calls bad for
-// each error.
+// compares sanitized names, because two different names can be equal after sanitizing. It calls bad
+// for each error.
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
 	c.LevelName = labelname.Of(c.LevelName)
@@ -518,8 +518,8 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 // pushPath is the path of the push API of Loki, below an optional prefix.
 const pushPath = "/loki/api/v1/push"
 
-// endpoint returns the push URL for raw. If raw is invalid, it returns a description of the problem
-// instead. The description does not contain raw, which may contain a password.
+// endpoint returns the push URL for the configured address raw. If raw is invalid, it returns a
+// description of the problem, which does not contain raw, because raw may contain a password.
 func endpoint(raw string) (*url.URL, string) {
 	if raw == "" {
 		return nil, "it is empty"

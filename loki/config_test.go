@@ -99,7 +99,7 @@ func TestPushPathIsAppendedToURL(t *testing.T) {
 	}
 }
 
-// A Config shows no credential, whatever verb or encoder prints it.
+// No credential of a Config is printed by any verb or encoder.
 func TestConfigShowsNoSecrets(t *testing.T) {
 	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}}}
 	var log strings.Builder

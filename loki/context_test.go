@@ -12,7 +12,7 @@ import (
 
 type traceKey struct{}
 
-// traceOf appends the trace id in ctx to dst, like the function of a tracing library.
+// traceOf appends the trace id in ctx to dst, like a function of a tracing library.
 func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {
 		dst = append(dst, slog.String("TraceId", id), slog.String("SpanId", "s-"+id))
@@ -20,8 +20,8 @@ func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// Attributes from a context are outside the groups of the logger. Those named in the Config are
-// written to the line, to the metadata, or not at all.
+// Attributes from a context are outside the groups of the logger. Depending on the Config, trace_id
+// is written to the line, to the metadata, or not at all.
 func TestContextAttributesAreOutsideGroups(t *testing.T) {
 	ctx := context.WithValue(t.Context(), traceKey{}, "t1")
 	for _, tt := range []struct {

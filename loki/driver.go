@@ -16,9 +16,9 @@ import (
 // A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the
 // encoder for the records of that output. All methods are safe for concurrent use.
 //
-// A Driver consists of two independent parts: an encoder creates entries from records, and a client
-// pushes entries and reads the responses. Both use the registry, which maps stream ids to labels,
-// and the observations, which count problems by reason.
+// A Driver has two independent parts: an encoder creates entries from records, and a client pushes
+// entries and reads the responses. Both use the registry, which maps stream ids to labels, and the
+// observations, which count problems by reason.
 type Driver struct {
 	c        Config
 	observed *observations
@@ -49,9 +49,9 @@ func New(c Config) (*Driver, error) {
 // because they are not entries.
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
-// codecFor returns the codec of entries with the given content type. It returns nil if the content
-// type is not one of this package. It is the default of OutputOptions.CodecFor. A spool may contain
-// entries for another Config.Wire, which have another content type.
+// codecFor returns the codec of entries with the given content type, or nil for a content type of
+// another package. It is the default of OutputOptions.CodecFor: a spool may contain entries for
+// another Config.Wire, with another content type.
 func (s *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -59,8 +59,8 @@ func (s *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// accepts reports whether records of the given content type can be sent. It returns true for the
-// entries of any Config.Wire, because entries are pushed in the form in which they were encoded.
+// accepts reports whether records of the given content type can be sent. Entries of any Config.Wire
+// can, because they are pushed in the form in which they were encoded.
 func (s *Driver) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
@@ -74,7 +74,7 @@ func (s *Driver) Traits() deliver.Traits {
 }
 
 // defaults sets the options of memory and delivery that the user has not set. Deliver.ParkedBytes
-// gets a value because records of a held stream are parked while other records are sent.
+// is set because records of a held stream are parked while other records are sent.
 func (s *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "loki")
 	s.reports.SetOutput(o.Name, o.OnError)
@@ -92,7 +92,7 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 		defaultTo(&o.Deliver.ParkedBytes, min(maxParkedBytes, o.BufferBytes))
 	}
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
 		if s.enc.eager != nil {
 			o.Slab.FlushLevel = s.enc.eager
 		}
@@ -141,8 +141,7 @@ func (s *Driver) Stats() Stats {
 	return st
 }
 
-// A drySession is a session with Config.DryRun. Close waits until all events are reported, as it
-// does in a session that pushes.
+// A drySession is the session of a Driver with Config.DryRun.
 type drySession struct {
 	deliver.Session
 	push *client
@@ -156,7 +155,7 @@ func (s drySession) Close() {
 
 // sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its
 // entries. Records that exceed the limits of the Config are refused as in a push. If the write
-// fails, the open records of b have the advice batch.Gone, after which they are dropped.
+// fails, the open records of b have the advice batch.Gone, so the outlet drops them.
 func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 // An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. The
 // content type of its codec distinguishes entries in protobuf from entries in JSON.
 //
-// Each record is encoded once, in the goroutine of the caller, in the form that is also used in the
-// request. After its pools are filled, an encoder does not allocate, except for values that
-// allocate when they are converted to text. All methods are safe for concurrent use. Except for
-// started and the value of eager, the fields do not change after the first record.
+// Each record is encoded once, in the caller's goroutine, in the form that the request uses. After
+// its pools are filled, an encoder does not allocate, except for values whose conversion to text
+// allocates. All methods are safe for concurrent use. Except for the field started and the value of
+// eager, the fields do not change after the first record.
 type encoder struct {
 	c           *Config
 	streams     *registry
@@ -31,17 +31,17 @@ type encoder struct {
 	form        form
 	kind        lineKind // type of line
 	root        *scope
-	picks       *pick        // root of the tree of picks; nil if no attribute is used outside the line
+	picks       *pick        // root of the tree of picks; nil if attributes are used only in the line
 	metadataAll bool         // Config.MetadataAll
 	slots       []*labelSlot // labels from attributes, in the order of Config.LabelAttrs
 	reports     *callback.Reporter
 	parts       []labelPart             // labels of a stream, sorted by name
-	fixedLabels int                     // number of labels that every stream has: those of Config.Labels and the level
-	byLevel     [len(levelNames)]uint32 // by level: id of the stream without labels from attributes
+	fixedLabels int                     // number of labels that every stream has: Config.Labels and the level
+	byLevel     [len(levelNames)]uint32 // by level: id of the stream that has no labels from attributes
 	tenantMeta  []byte                  // metadata name for the tenant of a refused record
 	codec       codec
-	// eager is the level from which records are sent immediately (slab.Options.FlushLevel). It is
-	// nil without Config.EagerFirst.
+	// eager is the level from which on records are sent immediately (slab.Options.FlushLevel). It
+	// is nil without Config.EagerFirst.
 	eager   *slog.LevelVar
 	started atomic.Bool // set when the first record is encoded
 }
@@ -60,8 +60,8 @@ const (
 func (k lineKind) isFormatter() bool { return k >= encodeFormatter }
 
 // noteFirst is called for each record with Config.EagerFirst. Initially the eager level is so low
-// that the first record is sent immediately. The second call raises the level above all others, so
-// that further records are batched.
+// that the first record is sent immediately. The second call raises the eager level above all
+// levels, so that further records are batched.
 func (e *encoder) noteFirst() {
 	if e.eager.Level() != slab.NoFlushLevel && e.started.Swap(true) {
 		e.eager.Set(slab.NoFlushLevel)
@@ -70,7 +70,7 @@ func (e *encoder) noteFirst() {
 
 // A labelSlot is a label whose value comes from an attribute.
 type labelSlot struct {
-	meta, from []byte       // meta is the label's name as structured metadata; from is the name of the attribute in Config.LabelAttrs
+	meta, attr []byte       // meta is the label's name as structured metadata; attr is the attribute's name in Config.LabelAttrs
 	values     valueCounter // distinct values of the label
 }
 
@@ -79,11 +79,11 @@ type labelSlot struct {
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
 	level bool   // the value is the name of the level
-	slot  int    // index in slots of an attribute; -1 for other labels
+	slot  int    // index in slots if the value is that of an attribute; -1 for all other labels
 }
 
-// newEncoder returns the encoder for c. It adds the streams of all levels to streams. The first
-// stream that it adds must be the stream of gap markers, which has the id 0; see [registry].
+// newEncoder returns the encoder for c. It adds the streams of all levels to the parameter streams.
+// The stream of gap markers must have the id 0 (see [registry]), so it is added first.
 func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
@@ -122,7 +122,7 @@ func newEncoder(c *Config, streams *registry, n *observations, r *callback.Repor
 }
 
 // addLevel adds the stream of a level, without labels from attributes, and returns its id. Without
-// TenantAttr, every record belongs to the tenant of this stream, so the tenant counts as used.
+// TenantAttr, every record belongs to this stream's tenant, so the tenant counts as used.
 func (e *encoder) addLevel(level int) uint32 {
 	labels := e.appendLabels(nil, level, nil)
 	e.streams.levelLabels[level] = labels
@@ -134,7 +134,7 @@ func (e *encoder) addLevel(level int) uint32 {
 }
 
 // addGaps adds a separate stream for gap markers, with Config.GapLabels. level is the index of
-// their level. newEncoder calls addGaps first, so the id is 0.
+// their level. newEncoder calls addGaps before it adds any other stream, so the id is 0.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {
@@ -185,12 +185,12 @@ func (e *encoder) buildParts(c *Config) {
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
 			at.slot = len(e.slots)
-			e.slots = append(e.slots, &labelSlot{meta: metaName(path), from: []byte(path)})
+			e.slots = append(e.slots, &labelSlot{meta: metaName(path), attr: []byte(path)})
 		}
 	}
 	for _, path := range c.MetadataAttrs {
 		at := root.named(path)
-		at.meta, at.from = metaName(path), []byte(path)
+		at.meta, at.attr = metaName(path), []byte(path)
 	}
 	special := func(key string, where string) {
 		if where == inBody {
@@ -199,7 +199,7 @@ func (e *encoder) buildParts(c *Config) {
 		p := root.at([]string{key})
 		p.anywhere, p.drop = true, true
 		if where == inMetadata {
-			p.meta, p.from = metaName(key), []byte(key)
+			p.meta, p.attr = metaName(key), []byte(key)
 		}
 	}
 	special(c.TraceIDKey, c.TraceID)
@@ -241,15 +241,15 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 // NeedsPC reports whether the formatter of the line needs source positions.
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
-// appendStream appends the definition of a stream. tenant is nil for the tenant of the Config, and
-// values contains the label values by slot.
+// appendStream appends the definition of a stream. tenant is nil for the tenant of the Config. The
+// parameter values contains the label values by slot.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }
 
-// appendLabels appends the labels of a stream in the syntax of Loki: {a="b", c="d"}. level is
-// noLevel for a stream without a level. values contains the label values by slot; slots without a
-// value are omitted.
+// appendLabels appends the labels of a stream in the syntax of Loki: {a="b", c="d"}. The level
+// noLevel means a stream without a level. The parameter values contains the label values by slot;
+// slots without a value are omitted.
 func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	dst = append(dst, '{')
 	first := true

@@ -170,8 +170,8 @@ func TestMaxStreamsLimitsStreams(t *testing.T) {
 	}
 }
 
-// Another process can use the stream definitions of this one. An invalid definition gets an id, and
-// the records with this id are refused.
+// Another process can use the stream definitions of this process. An invalid definition gets an id,
+// and the records with this id are refused.
 func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	a, b := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}, TenantAttr: "org"}), sinkFor(t, new(peer), Config{})
 	_, m, err := a.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "y\""), slog.String("org", "o")}})
@@ -203,8 +203,8 @@ func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	}
 }
 
-// If a definition of an earlier version has label values that Loki refuses, they are replaced. All
-// other definitions are unchanged.
+// If a definition of an earlier version has label values that Loki refuses, these values are
+// replaced. All other definitions are unchanged.
 func TestDictionaryOfEarlierVersionIsRepaired(t *testing.T) {
 	s := sinkFor(t, new(peer), Config{TenantAttr: "org"})
 	for in, want := range map[string]string{
@@ -307,7 +307,7 @@ func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	}
 }
 
-// With GapLabels, gap markers go to a separate stream, and sending them posts no warning event.
+// With GapLabels, gap markers go to a separate stream, without a warning event.
 func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	p := new(peer)
 	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})
@@ -369,8 +369,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// The two encodings of a record, as protobuf and as JSON, have the same content for a strict
-// decoder.
+// The protobuf and the JSON encoding of a record have the same content for a strict decoder.
 func FuzzEntry(f *testing.F) {
 	f.Add("m", "k", "v", int64(1))
 	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
@@ -481,8 +480,8 @@ func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 }
 
 // Records of an invalid tenant, or of a new tenant when MaxStreams streams exist, become dead
-// letters when they are sent. The dead letter contains the tenant among its metadata. This also
-// applies if another process sends the records.
+// letters when they are sent, even by another process. The dead letter contains the tenant among
+// its metadata.
 func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
 		for reason, tenant := range map[string]string{"bad-tenant": "no/slash", "streams-full": "new"} {
@@ -527,8 +526,8 @@ func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// When label values have used up MaxStreams, records of a tenant that has a stream lose their
-// labels, but no record is lost. This applies to every level.
+// If label values have used up MaxStreams, records of a tenant that has a stream lose their labels,
+// but no record is lost, at any level.
 func TestTenantWithStreamLosesLabelsNotRecords(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}

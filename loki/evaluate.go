@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxEvaluations limits the number of groups, lists and maps that an evaluator creates for one
-// record and retains until the record is written. Values beyond this number are evaluated again at
-// each place where they are written. The limit bounds the memory for records with extreme nesting.
+// maxEvaluations limits the number of groups, lists and maps that an evaluator creates and retains
+// for one record. Each value beyond that number is evaluated again wherever it is written. The
+// limit bounds the memory for records with extreme nesting.
 const maxEvaluations = 1 << 10
 
 // An evaluator evaluates each value of a record once, although the value may be written to several
@@ -26,8 +26,8 @@ type evaluator struct {
 }
 
 // attrs evaluates the attributes at node of the tree of picks. It visits the same attributes as
-// encoder.walk. It does not modify attrs, and returns attrs if nothing was evaluated. depth is the
-// number of enclosing groups.
+// encoder.walk. It does not modify the argument, and returns it if nothing was evaluated. depth is
+// the number of enclosing groups.
 func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -88,7 +88,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	switch v.Kind() {
 	case slog.KindGroup:
 		if in := v.Group(); depth < values.MaxGroups && len(in) > 0 {
-			// attrs returns the slice itself if nothing was evaluated.
+			// The method attrs returns the slice itself if nothing was evaluated.
 			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
 				return slog.GroupValue(out...), true
 			}
@@ -114,7 +114,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		case error:
 			return slog.AnyValue(t.textError(x)), true
 		default:
-			if !t.e.values.CallsMethods(x) { // v is the result of a LogValuer, and writing it calls no methods
+			if !t.e.values.CallsMethods(x) { // v comes from a LogValuer, and writing it calls no methods
 				break
 			}
 			if t.e.kind.isFormatter() {
@@ -133,8 +133,8 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 
 // textError returns an error with the text of err, so that Error is called only once. For a
 // Formatter, errors.Is and errors.As find err in the result, because the Formatter may inspect or
-// retain it. A Formatter of another package than encode receives an error that encodes itself as
-// JSON or text unchanged.
+// retain it. If the Formatter does not belong to package encode, it receives unchanged any error
+// that encodes itself as JSON or text.
 func (t *evaluator) textError(err error) error {
 	if t.e.kind.isFormatter() {
 		if values.WritesItself(err) && t.e.kind != encodeFormatter {
@@ -147,9 +147,9 @@ func (t *evaluator) textError(err error) error {
 	return &p.errorTexts[len(p.errorTexts)-1]
 }
 
-// textErrorsIn returns a copy of a list or map in which textError has replaced the errors. It is
-// used for Formatters, and supports []error, []any and maps from string to any or error. ok is
-// false if x contains no error.
+// textErrorsIn returns a copy of a list or map with the errors replaced by textError. It is used
+// for Formatters, and supports []error, []any and maps from string to any or error. ok is false if
+// x contains no error.
 func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
 	if depth > values.MaxGroups {
 		return x, false
@@ -188,7 +188,7 @@ func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
 	return x, false
 }
 
-// textErrors returns a copy of x in which textError has replaced the errors.
+// textErrors returns a copy of x with the errors replaced by textError.
 func (t *evaluator) textErrors(x []error) []error {
 	own := make([]error, len(x))
 	for i, err := range x {
@@ -217,9 +217,9 @@ func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 	return own, own != nil
 }
 
-// walk adds the labels, metadata and tenant that come from attrs to p. attrs are at node of the
-// tree of picks; node is nil if no pick applies. r is nil if attrs belong to a scope. depth is the
-// number of enclosing groups.
+// walk adds the labels, metadata and tenant from attrs to p. node is the node of attrs in the tree
+// of picks, or nil if no pick applies. r is nil if attrs belong to a scope. depth is the number of
+// enclosing groups.
 func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -256,9 +256,9 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 	}
 }
 
-// walkGroup does the same as walk for the attributes of a group. node is the node of the enclosing
-// group, and c the pick of this group, or nil. The attributes of a group without a name belong to
-// the enclosing group.
+// walkGroup is like walk for the attributes of a group. node is the node of the enclosing group,
+// and c the pick of this group, or nil. The attributes of a group without a name belong to the
+// enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
 	if p.expansions++; depth >= values.MaxGroups || p.expansions > values.MaxExpansions {
 		return
@@ -292,7 +292,7 @@ func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v sl
 			p.labels[c.slot] = text
 		}
 		if c.meta != nil {
-			p.setMeta(c.meta, text, c.from)
+			p.setMeta(c.meta, text, c.attr)
 			return
 		}
 		if c.drop {

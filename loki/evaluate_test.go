@@ -24,15 +24,15 @@ type joinedError struct {
 
 func (e *joinedError) Unwrap() []error { *e.unwrap++; return e.inner }
 
-// A holdsError is logged as a group that contains an error.
+// A holdsError is a value that is logged as a group with an error in it.
 type holdsError struct{ err error }
 
 func (h holdsError) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("err", h.err))
 }
 
-// An ownFormatter is a Formatter of another package than encode. It uses only package errors to
-// inspect errors.
+// An ownFormatter is a Formatter that does not belong to package encode. It inspects errors with
+// package errors only.
 type ownFormatter struct {
 	groups string
 	attrs  []byte
@@ -91,9 +91,8 @@ func (f ownFormatter) error(dst []byte, err error) []byte {
 	return dst
 }
 
-// The methods of each error of a chain are called once per record. This applies to every form of
-// lines, to errors that also become labels or metadata, and to every type that can contain an
-// error.
+// The methods of each error in a chain are called once per record, in every form of lines, for
+// errors that also become labels or metadata, and in every type that can contain an error.
 func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	seed := testkit.Seed(t)
 	chain := &encode.Options{Errors: "chain"}
@@ -155,7 +154,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 				for _, joined := range []bool{false, true} {
 					for _, scoped := range []string{"record", "with", "group", "with group"} {
 						if b.other && place != "line" && (sh.name == "appenders" || sh.name == "struct") {
-							continue // Config.Line documents that these may be called twice
+							continue // may be called twice, as Config.Line documents
 						}
 						name := fmt.Sprintf("%s: %s, %s, joined %v, %s", b.name, sh.name, place, joined, scoped)
 						a, bb := newCounting("inner a", nil), newCounting("inner b", nil)
@@ -237,8 +236,8 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	}
 }
 
-// The number of evaluated values that are retained for a record is limited. Further values are
-// evaluated each time they are written.
+// Only a limited number of evaluated values is retained for a record. Further values are evaluated
+// each time they are written.
 func TestEvaluatedValuesAreBounded(t *testing.T) {
 	s := sinkFor(t, stored204{}, Config{MetadataAll: true})
 	p := getPicked(0)
@@ -262,7 +261,7 @@ func TestEvaluatedValuesAreBounded(t *testing.T) {
 	}
 }
 
-// A Formatter can find the original error in an evaluated one. Errors that encode themselves are
+// A Formatter finds the original error in an evaluated error. Errors that encode themselves are
 // passed unchanged.
 func TestFormatterReceivesOriginalErrors(t *testing.T) {
 	for _, all := range []bool{false, true} {
@@ -300,7 +299,7 @@ func (f *recordingFormatter) Append(dst []byte, r *encode.Record) ([]byte, batch
 	return append(dst, 'x'), batch.Meta{}, nil
 }
 
-// The line of a record does not depend on whether its attributes are also labels or metadata.
+// A line does not change if its attributes are also labels or metadata.
 func TestEvaluationDoesNotChangeLine(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
 	for i := range 1000 {

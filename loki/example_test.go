@@ -43,7 +43,7 @@ func ExampleTo() {
 	// <nil>
 }
 
-// New returns the Driver of an output, so that the program can read its counters.
+// New returns the Driver of an output, so that the program can read the Driver's counters.
 func ExampleNew() {
 	srv := server()
 	defer srv.Close()

@@ -16,16 +16,16 @@ import (
 	"github.com/forebay-log/forebay/internal/compression"
 )
 
-// maxAnswer limits the part of a response that is read, in bytes. For a 400 response the limit is
-// larger by maxRefusals.
+// maxAnswer is the maximum number of bytes that are read of a response. For a 400 response,
+// maxRefusals is added.
 const maxAnswer = 64 << 10
 
 // A requestBuf contains the memory of one request. There are as many as concurrent requests, and
 // each is used by one request at a time. The first one owns buffers for a batch of the usual size.
-// All other memory comes from a pool for one request. The pool releases it to the garbage collector
+// All other memory comes from a pool for one request, which releases it to the garbage collector
 // when requests become fewer or smaller.
 type requestBuf struct {
-	own      [2][]byte // buffers for plain and out that b owns; nil if it owns none
+	own      [2][]byte // buffers for plain and out that b owns; nil if b owns no buffers
 	heads    []byte    // header of each stream: everything before its entries
 	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the memory of the batch
 	size     int       // length of the uncompressed body
@@ -37,31 +37,31 @@ type requestBuf struct {
 	last *exchange // exchange that the next request reuses; may be nil
 
 	// A transport may read the body of a request even after it has returned the response. The
-	// memory is reused for the next request, so Read returns an error for the body of an earlier
-	// generation. mu guards the fields below it.
+	// memory is reused for the next request, so reading the body of an earlier generation fails. mu
+	// guards the fields below it.
 	mu   sync.Mutex
 	gen  uint64 // generation: incremented when a request begins and when it ends
 	wire []byte // the body of the current request; nil between requests
 }
 
-// Write appends p to out. It implements [io.Writer] for zip, and never fails.
+// Write appends p to the field out. It implements [io.Writer] for the compressor, and never fails.
 func (b *requestBuf) Write(p []byte) (int, error) {
 	b.out = append(b.out, p...)
 	return len(p), nil
 }
 
-// A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The one
-// used last is reused first. So the one that owns buffers is used whenever one request at a time is
-// sufficient.
+// A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The
+// requestBuf used last is reused first, so the one that owns buffers is used whenever one request
+// at a time is sufficient.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
 	pool *bufpool.Pool
 }
 
-// newPool returns the pool of request memory for the given number of concurrent requests. usual and
-// largest are sizes of requests in bytes. The size classes of the pool are the usual size, plain
-// and compressed, and powers of four up to the largest request.
+// newPool returns the memory pool for the given number of concurrent requests. The parameters usual
+// and largest are sizes of requests in bytes. The size classes of the pool are the usual size,
+// plain and compressed, and powers of four up to the largest request.
 func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
 	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
@@ -92,8 +92,8 @@ func (s *bufStack) get() *requestBuf {
 	return b
 }
 
-// put returns b to the stack and the memory that b has from the pool to the pool. The caller must
-// not use b afterwards.
+// put returns b to the stack, and the pool memory of b to the pool. The caller must not use b
+// afterwards.
 func (s *bufStack) put(b *requestBuf) {
 	s.release(b.plain, b.own[0])
 	s.release(b.out, b.own[1])
@@ -110,8 +110,8 @@ func (s *bufStack) put(b *requestBuf) {
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// alloc returns empty memory with capacity for n bytes. If own is large enough, the memory is own.
-// Otherwise it is memory of the pool, which the caller must release.
+// alloc returns empty memory with capacity for n bytes: the buffer own if it is large enough, or
+// else memory of the pool, which the caller must release.
 func (s *bufStack) alloc(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
@@ -120,7 +120,7 @@ func (s *bufStack) alloc(own []byte, n int) []byte {
 	return b[:0]
 }
 
-// release returns b to the pool, unless b is own or has no memory.
+// release returns b to the pool, unless b is the buffer own or has no memory.
 func (s *bufStack) release(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)
@@ -131,11 +131,10 @@ func (s *bufStack) release(b, own []byte) {
 // with their headers, and the header and trailer of the format (RFC 1952).
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
-// An exchange is an HTTP request with its body and timeout. Reusing it saves allocations: the next
-// request of a requestBuf uses the exchange of the previous one. This is permitted only if no other
-// goroutine can still access it. That is the case if the transport has closed the body after EOF
-// and the response was read to its end; see the documentation of [http.RoundTripper]. Any other
-// exchange is left to the garbage collector.
+// An exchange is an HTTP request with its body and timeout. To save allocations, the next request
+// of a requestBuf reuses the exchange of the previous one if no other goroutine can still access
+// it: the transport has closed the body after EOF, and the response was read to its end; see the
+// documentation of [http.RoundTripper]. Any other exchange is left to the garbage collector.
 type exchange struct {
 	req *http.Request
 	// template is copied to req before each request, because transports may modify req.
@@ -145,8 +144,8 @@ type exchange struct {
 	cancel        context.CancelCauseFunc
 	timer         *time.Timer
 	body          bodyReader
-	getBodyCalled atomic.Bool // set if the transport has requested a second body; the exchange is then not reused
-	complete      bool        // set when the response was read to its end
+	getBodyCalled atomic.Bool // the transport has requested a second body, so the exchange is not reused
+	complete      bool        // the response was read to its end
 }
 
 // A deadlineContext is a context whose deadline can be set for each request. Its method Done is
@@ -180,7 +179,7 @@ func (t *deadlineContext) Err() error {
 // guards the fields that change.
 type bodyReader struct {
 	b      *requestBuf
-	gen    uint64 // generation of the body; if it differs from that of b, Read fails
+	gen    uint64 // generation of the body; Read fails after the generation of b has changed
 	off    int    // bytes read
 	ended  bool   // Read has returned io.EOF
 	closed bool
@@ -215,8 +214,8 @@ func (r *bodyReader) Close() error {
 }
 
 // begin prepares a request with the body wire and starts its timeout. wire must not change until
-// finish. The exchange of the previous request is reused if it has the same parent context.
-// Otherwise it is ended and a new one is created.
+// finish. If the exchange of the previous request has the same parent context, begin reuses it. If
+// not, begin ends it and creates a new one.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {
 	x := b.last
 	b.last = nil
@@ -253,13 +252,13 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	return x
 }
 
-// finish ends x, or retains it for the next request of b. After finish, reads of the bodies of x
+// finish ends x, or retains it for the next request of b. Afterwards, reads of the bodies of x
 // return errRequestEnded, so the memory of wire may be reused.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
 	b.wire = nil
-	// over reports whether no other goroutine can still use x.
+	// over reports that no other goroutine can still use x.
 	over := x.complete && x.body.ended && x.body.closed && !x.getBodyCalled.Load()
 	b.mu.Unlock()
 	if x.timer.Stop() && over {
@@ -277,8 +276,8 @@ func (x *exchange) end() {
 }
 
 // read reads a response and closes it. It returns up to about limit bytes, which are valid until
-// the next read. whole reports whether the response is complete; only then can the connection be
-// reused. After an error the outcome of the request is unknown.
+// the next read. whole reports whether the response is complete; an incomplete response prevents
+// reuse of the connection. After an error the outcome of the request is unknown.
 func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
 	if cap(b.response) == 0 {
@@ -305,8 +304,7 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 	return nil, false, err
 }
 
-// endExchanges ends all exchanges that are kept for reuse, so that they do not retain the context
-// of an ended session.
+// endExchanges ends all cached exchanges, which would retain the context of an ended session.
 func (s *bufStack) endExchanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// pushEach logs n records and flushes after each, so that each is sent in a separate push.
+// pushEach logs n records and flushes after each, so that there is one push per record.
 func pushEach(t *testing.T, h *handler, n int) {
 	t.Helper()
 	for i := range n {
@@ -45,8 +45,8 @@ func wantLines(t *testing.T, got []string, n int) {
 	}
 }
 
-// The http.Request of a push is reused if the transport can no longer access it. Otherwise it is
-// not reused, and its body returns an error to the transport.
+// The http.Request of a push is reused if the transport can no longer access it. If the transport
+// can, the request is not reused, and its body returns an error to the transport.
 func TestExchangesAreReused(t *testing.T) {
 	const n = 20
 	for name, tt := range map[string]struct {
@@ -106,7 +106,7 @@ func TestExchangesAreReused(t *testing.T) {
 	}
 }
 
-// The requests are also reused with http.Transport over HTTP/1 and HTTP/2. The race detector finds
+// Requests are also reused with http.Transport over HTTP/1 and HTTP/2. The race detector finds
 // accesses of the transport to a reused request.
 func TestExchangesOverRealConnections(t *testing.T) {
 	for _, two := range []bool{false, true} {
@@ -140,7 +140,7 @@ func TestExchangesOverRealConnections(t *testing.T) {
 	}
 }
 
-// Each request has the whole timeout, even if it reuses an exchange.
+// Each request has the full timeout, even if it reuses an exchange.
 func TestTimeoutAppliesToEachRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, n := new(peer), 0
@@ -208,7 +208,7 @@ func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	})
 }
 
-// A transport that violates the contract of http.RoundTripper causes the same errors as with
+// A transport that violates the contract of http.RoundTripper causes the same errors as through
 // http.Client.
 func TestMisbehavingTransportsAreErrors(t *testing.T) {
 	for text, f := range map[string]roundTrip{

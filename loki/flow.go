@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sendGroups sends all groups of p in as few requests as possible, and up to Concurrency requests
+// sendGroups sends all groups of p in as few requests as possible, with up to Concurrency requests
 // at the same time; see assignRequests. It returns when every request is answered or has failed.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
@@ -41,7 +41,7 @@ func (s *client) assignRequests(p *push) {
 		if g.place == placed {
 			continue
 		}
-		// g begins a request. Later groups of the same tenant are added to it as long as they fit.
+		// Group g begins a request. Later groups of the same tenant are added as long as they fit.
 		from, size := len(p.segs), g.size()
 		p.segs = append(p.segs, segment{st: g.st, level: g.level, order: g.order, g: g})
 		for k := i + 1; k < len(p.groups) && g.place == shares; k++ {
@@ -58,8 +58,8 @@ func (s *client) assignRequests(p *push) {
 	}
 }
 
-// placeOf returns shares if the records of g may share a request with other streams, otherwise
-// alone.
+// placeOf returns shares if the records of g may share a request with other streams, and alone if
+// they may not.
 func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
@@ -98,8 +98,8 @@ func (s *client) parallel(n int, f func(int)) {
 }
 
 // sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes. If a
-// record of a request remains open, sendGroup sends no further request, because later records must
-// not be stored before the open one. The reason is in g.openCause.
+// record of a request remains open, sendGroup stops and leaves the reason in g.openCause: later
+// records must not be stored before the open one.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
@@ -122,7 +122,7 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 // accepted.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	// home is the stream of the records, and own contains their original entries. Each move starts
-	// from the original entries, so that a second move does not add metadata twice.
+	// from the original entries, because a second move would add the metadata twice.
 	home, own := seg.st, map[int32]rec(nil)
 	move := func(to *stream) {
 		if own == nil {
@@ -168,7 +168,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
-			a.kind = tryAgain // a record this small is never too large, so a server or proxy is faulty
+			a.kind = tryAgain // so small a record is never too large: a server or proxy is faulty
 			return a
 		}
 		if single {
@@ -196,9 +196,9 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	return answer{}
 }
 
-// refuseNamed refuses the records of seg that the response names. It marks the others as stored if
-// the response proves that they are stored. With TooOld "now", records refused for their age are
-// sent again with the current time. If no record remains open, the returned answer has the kind
+// refuseNamed refuses the records of seg that the response names. It marks all others as stored if
+// the response proves that they are. With TooOld "now", records refused for their age are sent
+// again with the current time. If no record remains open, the returned answer has the kind
 // accepted.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
@@ -222,8 +222,8 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		}
 	}
 	if sure || len(rest) == 0 {
-		// The records in rest are stored. They must not be sent again, because Loki might refuse
-		// the copies as too old or too far behind, and the records would be counted as refused.
+		// The records in rest are stored. If they were sent again, Loki might refuse the copies as
+		// too old or too far behind, and stored records would count as refused.
 		s.store(p, rest)
 		if len(old) == 0 {
 			return answer{}
@@ -235,13 +235,13 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		return s.sendSegment(ctx, p, seg)
 	}
 	// The records in rest are probably stored. They remain open, because only the response to
-	// another request can confirm it.
+	// another request can confirm this.
 	return a
 }
 
-// sendShared sends one request for several streams of one tenant. If Loki refuses it, and the
-// response does not name the refused entries, each half of the streams is sent separately. One
-// stream is sent by sendGroup.
+// sendShared sends one request for several streams of one tenant. If Loki refuses the request
+// without naming entries, each half of the streams is sent separately. A single stream is sent by
+// sendGroup.
 func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	if len(segs) == 1 {
 		s.sendGroup(ctx, p, segs[0].g)
@@ -255,7 +255,7 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 		}
 		return
 	case limited:
-		if a.stream { // only one stream has reached this limit, so the other streams are sent
+		if a.stream { // one stream has reached this limit; the other streams are sent
 			break
 		}
 		fallthrough

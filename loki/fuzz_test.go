@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/labelname"
 )
 
-// No response causes a panic. A response counts as success only if its status is 204. It refuses
-// only records that were in the request, and puts no secret into an error.
+// No response causes a panic, puts a secret into an error, or refuses a record that was not in the
+// request. A response is a success only if its status is 204.
 func FuzzReply(f *testing.F) {
 	for _, s := range []struct {
 		status      int
@@ -123,8 +123,8 @@ func readable(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "?"), "\ufffd", "?")
 }
 
-// For any names and values of labels and attributes, Loki's grammar accepts the label set, and the
-// set is within the limits and contains the expected values.
+// For any names and values of labels and attributes, Loki can parse the label set, which is within
+// the limits and contains the expected values.
 func FuzzLabels(f *testing.F) {
 	f.Add("a.b", "x", "user", "u\"1\"", "extra", "\n", 3)
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)

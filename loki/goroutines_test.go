@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Loki output has two goroutines: that of its outlet and that of its session, which also sends
-// the requests. net/http starts more for connections, but this test uses none.
+// A Loki output has two goroutines: one for its outlet, and one for its session, which also sends
+// the requests. The goroutines of net/http for connections are not tested.
 func TestOutputHasTwoGoroutines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

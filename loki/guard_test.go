@@ -44,8 +44,8 @@ func (o *eventLog) of(op string) (out []batch.Event) {
 	return out
 }
 
-// After Loki has reported a rate limit, the client observes it. All records arrive in about the
-// time that the limit requires, and few requests are refused.
+// The client observes a rate limit that Loki has reported: all records arrive in about the time
+// that the limit requires, and few requests are refused.
 func TestRequestsStayBelowReportedRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const rate, records, size = 100e3, 6000, 1000
@@ -94,7 +94,7 @@ func TestRequestsStayBelowReportedRate(t *testing.T) {
 	})
 }
 
-// The rate limit no longer applies after 15 minutes without a refusal.
+// A reported rate limit expires after 15 minutes without a refusal.
 func TestRateLimitExpires(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var pc pace
@@ -128,7 +128,7 @@ func TestRateLimitExpires(t *testing.T) {
 	}
 }
 
-// A label with too many values becomes metadata. Other labels remain, and one event reports the
+// A label with too many values becomes metadata, and one event reports it. Other labels do not
 // change.
 func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	})
 }
 
-// A record can be too old by its time or according to Loki. Depending on Limits.TooOld, such
-// records become dead letters, are dropped, or get the current time.
+// A record that is too old, by its time or according to Loki, becomes a dead letter, is dropped, or
+// gets the current time, depending on Limits.TooOld.
 func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, choice := range []string{"", "drop", "now"} {
@@ -269,7 +269,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	}
 }
 
-// The first record is sent immediately. Later records wait for their batch.
+// With EagerFirst, the first record is sent immediately, and later records wait for their batch.
 func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
@@ -324,7 +324,7 @@ func TestOutOfLineRemovesLabelsFromLine(t *testing.T) {
 	}
 }
 
-// The label and the line contain the names of Config.LevelNames.
+// The label and the line contain the level names of Config.LevelNames.
 func TestLevelNamesRenameLevels(t *testing.T) {
 	names := map[string]string{"warn": "warning", "fatal": `c"rit`}
 	if _, labels := encodeOne(t, Config{LevelNames: names}, event(time.Now(), slog.LevelWarn, "m")); !strings.Contains(labels, `level="warning"`) {
@@ -348,8 +348,8 @@ func TestLevelNamesRenameLevels(t *testing.T) {
 	}
 }
 
-// If Loki has no room for the stream of a level either, its records move to the stream of another
-// level. If no such stream exists, the records become dead letters after an hour.
+// If Loki has no room for the stream of the records' level, the records move to the stream of
+// another level. If no such stream exists, they become dead letters after an hour.
 func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

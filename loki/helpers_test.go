@@ -117,23 +117,23 @@ func (p *peer) streams() (out []gotStream) {
 // An answerer determines the response to request number n, like peer.answer.
 type answerer = func(n int, r *request) (status int, text string, h http.Header)
 
-// ingester responds like an ingester of Loki: one decides about each stream, and the result for the
-// last stream is the response.
-func ingester(one answerer) answerer {
+// ingester responds like an ingester of Loki: perStream is called for each stream, and its result
+// for the last stream is the response.
+func ingester(perStream answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
-			status, text, h = one(n, &request{header: r.header, url: r.url, streams: []gotStream{s}})
+			status, text, h = perStream(n, &request{header: r.header, url: r.url, streams: []gotStream{s}})
 		}
 		return status, text, h
 	}
 }
 
-// whole responds like a server that accepts or refuses a request as a whole: the first stream that
-// one refuses determines the response.
-func whole(one answerer) answerer {
+// whole responds like a server that accepts or refuses a request as a whole: the first stream for
+// which perStream returns a refusal determines the response.
+func whole(perStream answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
-			if status, text, h = one(n, &request{header: r.header, url: r.url, streams: []gotStream{s}}); status != http.StatusNoContent {
+			if status, text, h = perStream(n, &request{header: r.header, url: r.url, streams: []gotStream{s}}); status != http.StatusNoContent {
 				break
 			}
 		}
@@ -220,8 +220,8 @@ func (e *encoded) send() *sendResult {
 	return sendIn(e.t, context.Background(), e.s, e.as(e.s.Encoder().Codec()))
 }
 
-// deliver sends all records like an outlet: it waits and sends open records again, in order, and in
-// parts if the advice says so. It returns the indexes of the refused records.
+// deliver sends all records like an outlet: it waits, and sends open records again in order, and in
+// parts if the advice requires that. It returns the indexes of the refused records.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
 	whole := e.as(e.s.Encoder().Codec())
@@ -286,7 +286,7 @@ func (o *sendResult) String() string {
 	return fmt.Sprintf("%v %v after %v: %v; refused %v: %v", o.Advice, o.open(), o.After, o.Why, o.refused(), o.Refusal)
 }
 
-// is reports whether String begins with want, which names the advice or a refusal and the records.
+// is reports whether the text of o begins with want: the advice or a refusal, and the records.
 func (o *sendResult) is(want string) bool { return strings.HasPrefix(o.String(), want) }
 
 // sendIn sends b in a session with the context ctx.

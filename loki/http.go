@@ -15,8 +15,9 @@ import (
 // response the file is read immediately.
 const tokenCheckInterval = 10 * time.Second
 
-// headers holds the headers of requests, one set per tenant and wire form. Requests share the sets,
-// so a set is immutable once it is in use. All methods except init are safe for concurrent use.
+// headers caches the headers of requests, one set per tenant and wire form. Requests share the
+// sets, so a set is immutable once it is in use. All methods except init are safe for concurrent
+// use.
 type headers struct {
 	c     *Config
 	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile; nil without it
@@ -40,8 +41,8 @@ func (h *headers) init(c *Config) error {
 	h.c = c
 	h.base = http.Header{
 		"User-Agent": {"forebay"},
-		// net/http does not send a key without values. Because of this key, http.Transport repeats
-		// a push on a new connection if the server has closed the idle connection.
+		// net/http does not send a key that has no values. Because of this key, http.Transport
+		// repeats a push on a new connection if the server has closed the idle connection.
 		"Idempotency-Key": {},
 	}
 	for name, value := range c.HTTP.Headers {
@@ -117,27 +118,27 @@ func (h *headers) get(tenant string, w string) http.Header {
 	return n
 }
 
-// reload calls readToken and discards the cached sets if the token has changed. While the file
-// cannot be read, the old token remains in use. The caller holds h.mu.
+// reload reads the token file like readToken, and discards the cached sets if the token has
+// changed. While the file cannot be read, the old token remains in use. The caller holds h.mu.
 func (h *headers) reload(now time.Time, force bool) {
 	before := h.token.Load()
-	h.base = maps.Clone(h.base) // requests in flight may read the old headers
+	h.base = maps.Clone(h.base) // cleared by replacement, because requests in flight may read the old headers
 	if h.readToken(now, force) == nil && h.token.Load() != before {
 		clear(h.byTenant)
 	}
 }
 
-// reloadAfter401 reads the token file after a 401 response to a request with the headers used. It
-// returns true if the current token differs from the token of that request, so that the request may
-// succeed if it is sent again.
-func (h *headers) reloadAfter401(used http.Header) bool {
+// reloadAfter401 reads the token file after a 401 response to a request with the headers sent. It
+// returns true if the current token differs from the token in these headers, so that a repeated
+// request may succeed.
+func (h *headers) reloadAfter401(sent http.Header) bool {
 	if h.c.HTTP.BearerTokenFile == "" {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reload(time.Now(), true)
-	return h.base.Get("Authorization") != used.Get("Authorization")
+	return h.base.Get("Authorization") != sent.Get("Authorization")
 }
 
 // maxTenants limits the number of header sets that are cached. Beyond it, each request gets a new

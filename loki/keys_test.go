@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// No line has a duplicate key.
+// The keys of a line are unique.
 func TestKeysOfLineAreUnique(t *testing.T) {
 	for name, tt := range map[string]struct {
 		c     Config
@@ -38,7 +38,7 @@ type count int
 
 func (c count) String() string { return "counted" }
 
-// Keys of a logfmt line are unique, and values are the same as in labels and metadata.
+// The keys of a logfmt line are unique, and its values are the same as in labels and metadata.
 func TestLogfmtKeysAreUnique(t *testing.T) {
 	for name, tt := range map[string]struct {
 		c     Config

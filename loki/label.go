@@ -23,7 +23,7 @@ const noLevel = -1
 // two names can become equal, and it responds with 500 to a name that consists only of "_".
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
-// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged: several "_"
+// simplify converts buf[start:], a sanitized name, to a name that Loki does not change: several "_"
 // become one, and a name that consists only of "_" becomes "key_". It overwrites buf and returns it
 // with the new length.
 func simplify(buf []byte, start int) []byte {
@@ -43,8 +43,8 @@ func simplify(buf []byte, start int) []byte {
 	return buf[:start+to]
 }
 
-// numberedName appends the metadata name of the nth attribute that has the given metadata name, n ≥
-// 2. For a_b the names are a_b_, a_b_3, a_b_4. Loki keeps all of them unchanged.
+// numberedName appends the metadata name of the nth attribute (n ≥ 2) with the same metadata name.
+// For a_b the names are a_b_, a_b_3, a_b_4. Loki does not change them.
 func numberedName(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'
@@ -120,8 +120,8 @@ func checkTenant(t []byte) string {
 	return ""
 }
 
-// eachLabel calls f with each label of a label set in the syntax of Loki: {a="b", c="d"}. It stops at
-// the first label that it cannot parse, and reports whether it has parsed all.
+// eachLabel calls f with each label of a label set in the syntax of Loki: {a="b", c="d"}. It stops
+// at the first label that it cannot parse, and reports whether it has parsed all labels.
 func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
 	for more := len(rest) > 0; more; {

@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Any bytes result in labels that Loki can parse. Loki refuses invalid UTF-8 and U+FFFD.
+// Label values with any bytes become labels that Loki can parse, without invalid UTF-8 and U+FFFD,
+// which Loki refuses.
 func TestLabelValuesAreValidForLoki(t *testing.T) {
 	for value, want := range map[string]string{
 		"caf\xe9":  "caf?",

@@ -15,11 +15,10 @@ type valueCounter struct {
 	exceeded atomic.Bool // read without mu, for each record with the label
 
 	mu   sync.Mutex          // guards seen; no other lock is acquired while it is held
-	seen map[uint64]struct{} // hashes of the values; nil once exceeded
+	seen map[uint64]struct{} // hashes of the values; nil in the state exceeded
 }
 
-// addValue adds a value, given by its hash. It returns true if this is the first value beyond
-// limit.
+// addValue adds a value by its hash. It returns true if this is the first value beyond limit.
 func (s *valueCounter) addValue(value uint64, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The files of the encoder (encoderFiles) and of the client (clientFiles), the files that both use
-// (commonFiles), and the files that use both (joiningFiles).
+// The files of the encoder (encoderFiles), the files of the client (clientFiles), the files that
+// both use (commonFiles), and the files that use both (joiningFiles).
 var (
 	encoderFiles = []string{"encoder.go", "scope.go", "pick.go", "evaluate.go", "body.go", "logfmt.go", "codec.go", "labelvalues.go"}
 	clientFiles  = []string{"send.go", "flow.go", "request.go", "rewrite.go", "reply.go", "refusal.go", "pace.go", "client.go", "push.go", "moves.go", "exchange.go", "http.go"}
@@ -18,19 +18,20 @@ var (
 	commonFiles  = []string{"config.go", "label.go", "usedtimes.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go"}
 )
 
-// The encoder and the client do not use each other. The common files use neither of them.
+// The files of the encoder and of the client do not use each other, and the common files use
+// neither.
 func TestEncoderAndClientAreIndependent(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := map[string]string{} // by file: its part
+	of := map[string]string{} // part of each file, by name
 	for part, files := range map[string][]string{"encoder": encoderFiles, "client": clientFiles, "joining": joiningFiles, "common": commonFiles} {
 		for _, f := range files {
 			of[f] = part
 		}
 	}
-	declared := map[string]string{} // by declared name: the part of its file
+	declared := map[string]string{} // part of the declaring file, by declared name
 	parsed := map[string]*ast.File{}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {

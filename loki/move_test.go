@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Records that are moved to a spare stream contain their labels as metadata. They have a unique
-// time, which remains the same when they are sent again. They are counted once.
+// Records that are moved to a spare stream have their labels as metadata and a unique time, which
+// is kept when they are sent again. They are counted once.
 func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{
@@ -78,8 +78,7 @@ func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	}
 }
 
-// Labels that become metadata keep their values even if several labels have the same metadata name,
-// or the name exists already.
+// Labels that become metadata keep their values even if their metadata name is used more than once.
 func TestMetadataOfMovedLabelsIsComplete(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {

@@ -4,9 +4,9 @@ import (
 	"sync"
 )
 
-// moves stores the new times of records that were moved to another stream or given the current
-// time. When such a record is sent again, it keeps its new time, so that Loki recognizes the copy
-// and the record is counted only once. All methods are safe for concurrent use.
+// A moves stores the new times of records that were moved to another stream or given the current
+// time. Such a record keeps its new time when it is sent again, so that Loki recognizes the copy
+// and counts the record only once. All methods are safe for concurrent use.
 type moves struct {
 	mu sync.Mutex
 	at map[recordKey]int64 // new time, in Unix ns
@@ -20,7 +20,7 @@ type recordKey struct {
 	hash uint64  // hash of the entry before the move
 }
 
-// maxMoves limits the number of records that moves stores. At the limit all are forgotten. A record
+// maxMoves limits the number of stored times. At the limit all stored times are forgotten. A record
 // that is sent again afterwards gets another time.
 const maxMoves = 1 << 16
 

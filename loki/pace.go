@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// rateLimit and streamLimit match the texts of Loki for the rate limit of a tenant and of a
-	// stream (pkg/validation/limits.go of Loki 3.7). Both capture the limit. rateLimit also
+	// rateLimit and streamLimit match Loki's texts for the rate limit of a tenant and of a stream
+	// (pkg/validation/limits.go of Loki 3.7). Both capture the limit. In addition, rateLimit
 	// captures the size of the request in bytes, and streamLimit the unit of the limit.
 	rateLimit   = lazy.Regexp(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
 	streamLimit = lazy.Regexp(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
@@ -21,8 +21,8 @@ var (
 // waitFor waits until the rate limits that Loki has reported permit a request of size bytes. It
 // returns an answer of kind accepted if the request may be sent. If the wait would exceed the
 // timeout of a request, it immediately returns an answer of kind limited. While other tenants or
-// streams have capacity, the maximum wait is a quarter of BatchAge, because Send would delay their
-// records.
+// streams have capacity, the maximum wait is a quarter of BatchAge, because Send delays their
+// records during the wait.
 func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
@@ -60,8 +60,8 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	}
 }
 
-// othersHaveRoom reports whether Loki may accept records to which the limit does not apply. The
-// limit is that of the stream st if ofStream is set, otherwise that of its tenant.
+// othersHaveRoom reports whether Loki may accept records to which the limit does not apply. If
+// ofStream is set, the limit is that of the stream st, and if not, that of its tenant.
 func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
 		return s.recentStreams.anyOther(st, now)
@@ -70,8 +70,8 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 }
 
 // limitReached handles a response that reports a rate limit as reached. It returns a with kind
-// limited. Until a.after has passed, no request of the tenant is sent. If the limit is that of a
-// stream, only requests with the stream are not sent.
+// limited. Until a.after has passed, no request of the tenant is sent or, if the limit is that of a
+// stream, no request with that stream.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
@@ -85,12 +85,12 @@ func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Ti
 	return a
 }
 
-// ofStream reports whether the text of a 429 response is about the rate limit of a stream, not of a
+// ofStream reports whether the text of a 429 response names the rate limit of a stream, not of a
 // tenant.
 func ofStream(text []byte) bool { return streamLimit().Match(text) && !rateLimit().Match(text) }
 
-// shrink handles a refusal of a request of size bytes as too large. It reduces the size limit of
-// requests with several streams to half of size. A request with one stream is split instead.
+// shrink handles a response that refuses a request of size bytes as too large. It halves the size
+// limit of requests with several streams. A request with one stream is split instead.
 func (s *client) shrink(size int, segs []segment) {
 	if len(segs) > 1 {
 		s.maxShared.Store(max(int64(size/2), minRequestLimit))
@@ -100,11 +100,11 @@ func (s *client) shrink(size int, segs []segment) {
 // errNoRoom is the error of a request that was not sent, because a reported rate limit is reached.
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
-// overBurst reports whether a request that a rate limit has refused exceeds the burst of the limit,
-// so that it would be refused at any time. Such a request must be split. If it has a single record,
-// the record must be refused. size is in bytes, and first is the time of the first record in Unix
-// ns. Loki does not report the burst. A request is assumed to exceed the burst if the time since
-// the last accepted request was sufficient for its size at the reported rate; see [pace].
+// overBurst reports whether a request refused by a rate limit exceeds the burst of that limit, so
+// that it would be refused at any time. Such a request must be split, or its single record refused.
+// size is in bytes, and first is the time of the first record in Unix ns.
+// Loki does not report the burst. A request is assumed to exceed the burst if the time since the
+// last accepted request was sufficient for its size at the reported rate; see [pace].
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
@@ -133,8 +133,8 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	}
 	waited := now.Sub(time.Unix(0, pc.lastAccepted.Load())) >= refill
 	if pc != ofTenant {
-		// Loki checks the limit of a stream for each entry. It has accepted the entries that fit,
-		// and these have used up the capacity of the stream. So the measured time begins again.
+		// Loki checks the limit of a stream for each entry. The entries that it has accepted have
+		// used up the capacity of the stream, so the measured time begins again.
 		defer pc.lastAccepted.Store(now.UnixNano())
 	}
 	if entriesOf(segs) > 1 {

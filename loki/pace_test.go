@@ -29,7 +29,7 @@ func (b *bucket) allow(n int) bool {
 }
 
 // A batch above the burst of a rate limit is sent in parts, in about the time that the rate
-// requires. This applies to any rate and burst. Only a single record above the burst is refused.
+// requires, for any rate and burst. Only a single record above the burst is refused.
 func TestBatchAboveBurstIsSentInParts(t *testing.T) {
 	const line = 40 << 10
 	for name, tt := range map[string]struct {

@@ -10,16 +10,16 @@ import (
 )
 
 // A pick describes how an attribute is used outside the line: as a label, as metadata or as the
-// tenant. Picks form a tree that corresponds to the groups. They are immutable after the creation
-// of the encoder.
+// tenant. Picks form a tree that corresponds to the groups. They are immutable once the encoder is
+// created.
 type pick struct {
 	slot        int              // index of its label in encoder.slots; -1 if it is not a label
 	meta        []byte           // its name as metadata; nil if it is not metadata
-	from        []byte           // name of the attribute, if meta is set
+	attr        []byte           // name of the attribute, if meta is set
 	tenant      bool             // its value is the tenant
 	drop        bool             // the attribute is never written to the line
 	promoted    bool             // the attribute is written to the line only if it is a group
-	hasPromoted bool             // a pick below this one is promoted
+	hasPromoted bool             // an attribute in the tree below this pick becomes a label or metadata
 	anywhere    bool             // the pick applies in every group
 	children    map[string]*pick // by the key of the attribute
 }
@@ -40,9 +40,9 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
-// named returns the pick of an attribute by its dotted name. A dot may be part of a key or separate
-// the key of a group from the key of a member. Therefore the pick is added at all paths that the
-// name can mean.
+// named returns the pick of an attribute with a dotted name. A dot may be part of a key or separate
+// the key of a group from the key of a member, so the pick is added at all paths that the name can
+// mean.
 func (p *pick) named(name string) *pick {
 	c := p.at(strings.Split(name, "."))
 	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
@@ -71,7 +71,7 @@ func (p *pick) promote() bool {
 }
 
 // group returns the node for the attributes of the group with the given name, which is open at p.
-// It also contains the picks of p that apply in every group. p may be nil.
+// It also contains those picks of p that apply in every group. p may be nil.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
@@ -90,8 +90,8 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// rest appends to dst those of attrs that are written to the line. c is their node in the tree of
-// picks. If this applies to all attributes, rest returns attrs and leaves dst unchanged.
+// rest appends to dst the attributes that are written to the line. c is the node of attrs in the
+// tree of picks. If all attributes are written, rest returns attrs and leaves dst unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -121,13 +121,13 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	return dst, true
 }
 
-// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of
+// A pair is a name and value of structured metadata. Its bytes are immutable. attr is the name of
 // the attribute. If two attributes have the same metadata name, the second pair gets a numbered
 // name, and base is the name without the number.
-type pair struct{ name, value, from, base []byte }
+type pair struct{ name, value, attr, base []byte }
 
-// A picked contains the data of a record outside the line, and scratch memory. It is used by one
-// goroutine for one record. A scope has its own picked for the attributes of WithAttrs.
+// A picked contains the data of a record outside the line, and scratch memory. One goroutine uses
+// it for one record. A scope has a separate picked for the attributes of WithAttrs.
 type picked struct {
 	labels     [][]byte            // values of labels, by slot; nil without the attribute
 	meta       []pair              // structured metadata
@@ -144,7 +144,7 @@ type picked struct {
 	evaluations int // number of values created by the evaluator, see maxEvaluations
 }
 
-// pickedPool contains unused pickeds with their memory, so that encoding does not allocate.
+// pickedPool contains unused values with their memory, so that encoding does not allocate.
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
 
 // getPicked returns an empty picked for the given number of slots. The caller must call free.
@@ -178,9 +178,9 @@ func (p *picked) free() {
 }
 
 // setMeta adds a pair of metadata. If an attribute occurs several times, its last value replaces
-// the earlier ones. If different attributes have the same metadata name, the later ones get a
+// the earlier ones. If different attributes have the same metadata name, the later names get a
 // suffix: "_" or a number.
-func (p *picked) setMeta(name, value, from []byte) {
+func (p *picked) setMeta(name, value, attr []byte) {
 	n, taken := 1, false
 	for i := range p.meta {
 		m := &p.meta[i]
@@ -192,14 +192,14 @@ func (p *picked) setMeta(name, value, from []byte) {
 		if !same {
 			continue
 		}
-		if bytes.Equal(m.from, from) {
+		if bytes.Equal(m.attr, attr) {
 			m.value = value
 			return
 		}
 		n++
 	}
 	if !taken {
-		p.meta = append(p.meta, pair{name, value, from, nil})
+		p.meta = append(p.meta, pair{name, value, attr, nil})
 		return
 	}
 	base := name
@@ -208,7 +208,7 @@ func (p *picked) setMeta(name, value, from []byte) {
 		p.buf = numberedName(p.buf, base, n)
 		name = p.buf[start:len(p.buf):len(p.buf)]
 	}
-	p.meta = append(p.meta, pair{name, value, from, base})
+	p.meta = append(p.meta, pair{name, value, attr, base})
 }
 
 // named reports whether p has metadata with the given name.

@@ -45,8 +45,8 @@ func TestDotsInNamesMatchGroups(t *testing.T) {
 	}
 }
 
-// Loki 3.7 responds with 500 to metadata with the name "_". It replaces several "_" by one, so that
-// two names can become equal. The encoder writes only names that Loki does not change.
+// The encoder writes only metadata names that Loki does not change. Loki 3.7 responds with 500 to
+// the name "_", and replaces several "_" by one, so that two names can become equal.
 func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attrs []slog.Attr
@@ -75,8 +75,8 @@ func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	}
 }
 
-// An entry that an earlier version encoded may have metadata that Loki cannot store. The entry is
-// refused, and the other records of its batch are stored.
+// An entry of an earlier version whose metadata Loki cannot store is refused. The other records of
+// its batch are stored.
 func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		for _, e := range r.streams[0].Entries {

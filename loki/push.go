@@ -27,7 +27,7 @@ const (
 	limited                          // no entry is stored because of a rate limit of the tenant or the stream
 	unanswered                       // the outcome is unknown, because there is no complete response
 	hold                             // no entry is stored until an operator intervenes
-	denied                           // like hold; but if Loki refuses only this tenant, other tenants are not affected
+	denied                           // like hold, but if Loki refuses only this tenant, other tenants are not affected
 	tooLarge                         // the request is too large; parts of it may be accepted
 	tooManyStreams                   // Loki has no room for the stream, because of a limit of streams
 	labelsRefused                    // the labels of the stream are refused, and therefore all its entries
@@ -55,7 +55,7 @@ type rec struct {
 	// time is the time of the entry, in Unix ns.
 	time  int64
 	line  int32 // length of the line in bytes
-	group int32 // index in push.groups; -1 if the record is refused before sending
+	group int32 // index in push.groups; -1 if the record was refused before sending
 	next  bool  // data directly follows the data of the previous record in memory
 }
 
@@ -105,16 +105,16 @@ func entriesOf(segs []segment) (n int) {
 	return n
 }
 
-// A push is the state of one Send. It is reused by later calls of Send. The concurrent requests of
-// a Send change only the elements of recs, outcomes, groups and order that belong to their own
-// streams. mu guards the fields below it.
+// A push is the state of one Send, and is reused by later calls. The concurrent requests of a Send
+// change only the elements of recs, outcomes, groups and order that belong to their own streams. mu
+// guards the fields below it.
 type push struct {
 	form        form
 	recs        []rec     // in the order of the batch
 	outcomes    []outcome // by index of the record
 	groups      []group
 	order       []int32          // memory of group.order of all groups
-	groupOf     map[uint32]int32 // from stream id to index in groups
+	groupOf     map[uint32]int32 // index in groups by stream id
 	segs        []segment        // of all requests, concatenated
 	requestEnds []int            // end of each request in segs
 
@@ -133,7 +133,7 @@ type push struct {
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
 
 // sort sorts record indexes by time, and records with the same time by their order in the batch.
-// Most groups are already sorted, so it checks first.
+// Most groups are already sorted, which sort checks first.
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
@@ -143,19 +143,19 @@ func (p *push) sort(order []int32) {
 	}
 }
 
-// remember stores a key of client.moves for record i, so that forgetMove can remove the key when
+// remember stores k, a key of client.moves for record i, so that forgetMove can remove the key when
 // the record is settled.
-func (p *push) remember(i int32, key recordKey) {
+func (p *push) remember(i int32, k recordKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.movedKeys == nil {
 		p.movedKeys = map[int32][]recordKey{}
 	}
-	p.movedKeys[i] = append(p.movedKeys[i], key)
+	p.movedKeys[i] = append(p.movedKeys[i], k)
 }
 
-// isAgeReason reports whether the reason why refers to the age of a record.
-func isAgeReason(why reason) bool { return why == tooOld || why == tooFarBehind }
+// isAgeReason reports whether a reason refers to the age of a record.
+func isAgeReason(r reason) bool { return r == tooOld || r == tooFarBehind }
 
 // isRestamped reports whether record i got the current time in this Send. Such a record does not
 // get the current time again, so that a faulty server cannot cause an endless loop.
@@ -180,7 +180,7 @@ func (p *push) refusal() (batch.Set, error) {
 	return batch.Of(all...), e
 }
 
-// refusals is the error of refused records that have several reasons, or of which some must not
+// refusals is the error of refused records with several reasons, or with some records that must not
 // become dead letters. Both slices are indexed by the position of a record among the refused
 // records.
 type refusals struct {

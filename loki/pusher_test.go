@@ -83,8 +83,8 @@ func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	}
 }
 
-// A response that means too large causes smaller batches. A single entry that is too large is
-// refused.
+// If the server finds a request too large, batches become smaller. A single entry that is too large
+// is refused.
 func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
@@ -201,8 +201,8 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	}
 }
 
-// All streams are in one request. A problem of one stream does not affect others. The outcome
-// contains exactly the records that are not settled.
+// All streams are in one request. A problem with one stream does not affect the other streams. The
+// outcome contains exactly the records that are not settled.
 func TestStreamsShareRequests(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	send := func(c Config, answer func(labels string) int) (*peer, *sendResult) {
@@ -353,7 +353,7 @@ func TestUniqueTimesConcurrently(t *testing.T) {
 	}
 }
 
-// Entries that Loki would refuse are refused before sending.
+// Entries beyond the limits of Loki are refused before they are sent.
 func TestLimitsAreCheckedBeforeSending(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxLine: 200, LongLines: longLinesRefuse}})}
@@ -388,7 +388,7 @@ func TestLongLineIsTruncated(t *testing.T) {
 	}
 }
 
-// Records that are not entries are held. No record is lost.
+// Records that are not entries are held and not lost.
 func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
@@ -453,8 +453,8 @@ func TestRecordsMoveToStreamOfLevel(t *testing.T) {
 	if len(got) != 3 || got[1].streams[0].Labels != `{app="test", level="info"}` {
 		t.Errorf("requests %+v", got)
 	}
-	// Loki has no room for the stream of the level either, and no stream of another level exists.
-	// So only the records of this stream are held.
+	// Loki has no room for the stream of the level, and no stream of another level exists, so only
+	// the records of this stream are held.
 	p.answer = func(_ int, r *request) (int, string, http.Header) {
 		if strings.Contains(r.streams[0].Labels, "warn") && r.streams[0].Entries[0].Meta["user"] == "" {
 			return 204, "", nil
@@ -483,8 +483,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A transport may read the body of a request after it has returned the response. The body then
-// returns no data of the next request.
+// If a transport reads the body of a request after it has returned the response, it gets no data of
+// the next request.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -549,8 +549,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// If the streams of a batch have different problems, the batch has one advice: the first of ranks.
-// Only records without another problem are held.
+// If the streams of a batch need different advice, the batch gets the one that precedes the others
+// in ranks. Records are held only if they have no problem besides.
 func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {
@@ -588,7 +588,8 @@ func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	}
 }
 
-// Records of a stream are not sent while an earlier one remains open. Other streams continue.
+// While a record of a stream remains open, no later record of that stream is sent. Other streams
+// are sent.
 func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 	for _, status := range []int{503, 413, 400, 401, 0} {
 		p := &peer{}
@@ -615,8 +616,8 @@ func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 	}
 }
 
-// A truncated response counts as no response. A 400 response names the refused entries, so a
-// truncated text may omit some of them.
+// A truncated response counts as no response, because a truncated 400 response may omit some of the
+// refused entries.
 func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	now := time.Now()
 	for cut := range 300 {
@@ -655,7 +656,7 @@ func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	}
 }
 
-// A connection that is closed within a response causes the same outcome as a truncated response.
+// A response that ends because the connection is closed counts as truncated.
 func TestClosedConnectionIsNoResponse(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -709,7 +710,7 @@ func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// At most as many bytes of a response are read as a refusal of the whole batch can have.
+// A response is read only up to the size of a refusal of the whole batch.
 func TestResponseIsReadUpToLimit(t *testing.T) {
 	read := 0
 	endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
@@ -723,7 +724,8 @@ func TestResponseIsReadUpToLimit(t *testing.T) {
 	}
 }
 
-// A 400 response that is not read completely may refuse more entries than the text names.
+// A 400 response that is not read completely leaves records open, because it may refuse more
+// entries than its text names.
 func TestIncompleteRefusalLeavesRecordsOpen(t *testing.T) {
 	old := time.Now().Add(-8 * 24 * time.Hour)
 	for end, want := range map[string]string{"": "refused [0]", "more": "again [1]"} {
@@ -746,8 +748,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// If the session ends while a request has no response, no outcome is reported for its batch.
-// Requests that were not sent, or have a response, have a known outcome.
+// If the session ends while a request has no response, no outcome is reported for its batch. An
+// outcome is reported if each request has a response or was not sent.
 func TestOutcomeIsUnknownWhenSessionEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -783,8 +785,8 @@ func TestOutcomeIsUnknownWhenSessionEnds(t *testing.T) {
 	})
 }
 
-// If the server is unreachable or its certificate is not trusted, no record can be stored. This
-// applies even after a timeout.
+// If the server is unreachable or its certificate is not trusted, no record can be stored, even
+// after a timeout.
 func TestUnreachableServerStoresNothing(t *testing.T) {
 	for want, err := range map[string]error{
 		"again [0]": &net.OpError{Op: "dial", Err: errors.New("connection refused")},

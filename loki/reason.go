@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A reason is a problem that a [Driver] has found with a record, before or after it was sent.
+// A reason is a problem that a [Driver] has found with a record, before or after sending it.
 type reason uint8
 
 // The reasons. A record with a reason of the first group is changed and delivered. A record with a

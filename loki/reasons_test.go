@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A dead letter contains the reason of its own record, even if other records of the batch have
-// other reasons. A time beyond the range of an int64 is too new or too old.
+// Each dead letter contains the reason of its own record, even if the records of a batch have
+// different reasons. A time beyond the range of an int64 is too new or too old.
 func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 	day := 24 * time.Hour
 	for name, tt := range map[string]struct {

@@ -10,9 +10,9 @@ import (
 )
 
 // A refusalText is the parsed text of a 400 response that refuses entries. The text does not number
-// the refused entries. An entry is recognized by the limit that it exceeds, or by its time. Loki
+// the refused entries, so an entry is recognized by the limit that it exceeds, or by its time. Loki
 // checks the entries of a stream in the order of the request against one time limit. So the entries
-// refused for their time are the earliest or the latest ones.
+// refused for their time are the earliest or the latest entries.
 type refusalText struct {
 	// limits are the limits that refused entries exceed.
 	limits []entryLimit
@@ -31,20 +31,20 @@ type refusalText struct {
 	// such number.
 	total int
 	// complete is set if the text was received to its end and every message in it was recognized.
-	// Only then do all entries that the text does not name count as stored.
+	// Only in this case do all entries that the text does not name count as stored.
 	complete bool
 }
 
-// A secondLimit is a time limit with a resolution of one second, which is the resolution of the
-// times in the text. Only entries in the same second as the limit can be on either side of it.
+// A secondLimit is a time limit truncated to seconds, like all times in the text. Entries in the
+// same second as the limit may be before or after the limit.
 type secondLimit struct {
 	why reason
 	// given is false if the text contains no such limit.
 	given bool
 	// second is the Unix second that contains the limit.
 	second int64
-	// n is the number of refused entries in that second. They are the earliest entries of the
-	// second for old, and the latest for newest.
+	// n is the number of refused entries in that second: the earliest entries of the second in the
+	// field old, and the latest in the field newest.
 	n int
 }
 
@@ -58,7 +58,7 @@ type entryLimit struct {
 // noLimit is the value of a field of an entryLimit that does not apply.
 const noLimit = math.MaxInt
 
-// notRefused is the reason of an entry that was not refused. It is no reason of [Stats].
+// notRefused marks an entry that was not refused. It is not a reason of [Stats].
 const notRefused reason = math.MaxUint8
 
 // Regular expressions for parts of the texts that name entries: the labels of a stream in quotes, a
@@ -95,15 +95,15 @@ var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |cou
 // likeText follows the number of equal messages in the text; see likes.
 var likeText = []byte(" errors like: ")
 
-// parseRefusals parses the text of a 400 response. whole reports whether text is complete. f is nil
-// if the text names no entries. If there are several segments, bySegment[i] contains the refusals
-// of segs[i], or is nil if there are none. bySegment is nil if a refusal cannot be assigned to a
-// segment.
+// parseRefusals parses the text of a 400 response. whole reports whether text is complete. The
+// result f is nil if the text names no entries. For several segments, bySegment[i] contains the
+// refusals of segs[i], or is nil if there are none. The whole of bySegment is nil if a refusal
+// cannot be assigned to a segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
-	messages, counted, named := 0, 0, false // number of messages; number of those that state a number of entries; whether any message names an entry
-	// seen counts a message about n entries of the stream with labels. It returns the refusals of
-	// that stream, and n as a number.
+	messages, counted, named := 0, 0, false // number of messages; number of messages with a count of entries; whether any message names an entry
+	// seen counts a message about n entries of the stream with the given labels. It returns the
+	// refusals of that stream, and n as a number.
 	seen := func(n, labels []byte) (of *refusalText, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
@@ -154,7 +154,7 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number, because no metadata is permitted
+				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number: no metadata is permitted
 			}
 		}
 		named = true
@@ -171,9 +171,10 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 	return f, bySegment
 }
 
-// segmentOf returns the index of the segment whose labels are all in labels. labels is part of a
-// response and may contain additional labels from Loki. If several segments qualify, the one with
-// the most labels is returned. If there is none, or two have equally many, it returns -1.
+// segmentOf returns the index of the segment whose labels are all contained in the parameter
+// labels. The response may contain additional labels from Loki. If several segments qualify, the
+// one with the most labels is returned. If none qualifies, or two have equally many labels,
+// segmentOf returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	named := map[string]string{}
 	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { named[string(name)] = value }) {
@@ -197,8 +198,8 @@ func segmentOf(segs []segment, labels []byte) int {
 	return best
 }
 
-// parseTooFarBehind parses the messages about entries that are too far behind. An ingester writes
-// them. It does not count the entries that the distributor has refused before, so the text is
+// parseTooFarBehind parses an ingester's messages about entries that are too far behind. The
+// ingester does not count the entries that the distributor has refused before, so the text is
 // complete only if it states the total.
 func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
@@ -226,13 +227,14 @@ func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add adds n refused entries with a time in the Unix second own, if the limit is in the same
-// second. further reports whether limit refuses more entries than s.second; limit then replaces s.
-func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
+// add adds n refused entries whose time is in the Unix second entrySecond, if the limit is in the
+// same second. further reports whether limit refuses more entries than s.second, so that limit
+// replaces it.
+func (s *secondLimit) add(why reason, entrySecond, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}
 	}
-	if own == s.second {
+	if entrySecond == s.second {
 		s.n += n
 	}
 }
@@ -253,8 +255,8 @@ func floorSecond(t int64) int64 {
 }
 
 // mark assigns a reason to each refused entry of order, which must be sorted by time, and
-// notRefused to the others. n is the number of refused entries. sure reports whether the response
-// proves that all other entries are stored.
+// notRefused to all other entries. n is the number of refused entries. sure reports whether the
+// response proves that all other entries are stored.
 func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
@@ -286,8 +288,8 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		case second < f.old.second, r.time <= latest:
 			hit(k, f.old.why)
 		case len(f.exact) > 0:
-			// The text has the times of the first ten entries only. The next entries of this second
-			// are also too far behind, up to the total in the text.
+			// The text contains the times of the first ten entries only. The next entries of this
+			// second are also too far behind, up to the total in the text.
 			if f.complete && n < f.count {
 				hit(k, f.old.why)
 			}
@@ -297,8 +299,8 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		}
 	}
 	if f.newest.given {
-		// Count from the latest entry: all entries after the second of the limit are refused, and
-		// as many in that second as the text states.
+		// Count from the latest entry. All entries after the second of the limit are refused;
+		// within that second, as many as the text states.
 		left := f.newest.n
 		for k := len(order) - 1; k >= 0; k-- {
 			second := floorSecond(p.recs[order[k]].time)

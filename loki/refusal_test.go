@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A lokiModel handles the entries of one stream like Loki 3.7. First it refuses those that are too
-// old or too new, then those that are too far behind the newest.
+// A lokiModel handles the entries of one stream like Loki 3.7. It first refuses entries that are
+// too old or too new, and then those that are too far behind the newest.
 type lokiModel struct {
 	now    time.Time
 	newest time.Time
@@ -68,8 +68,8 @@ func (m *lokiModel) push(r *request) (int, string) {
 	return 400, strings.Join(parts, "; ")
 }
 
-// The client refuses exactly the entries that Loki has not stored. This also applies if the limit
-// lies within a second that has several entries.
+// The client refuses exactly the entries that Loki has not stored, even if several entries are in
+// the same second as the limit.
 func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for name, at := range map[string]struct {
@@ -98,7 +98,7 @@ func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 					}
 					e.add(nil, event(now.Add(at.base+time.Duration(i)*100*time.Millisecond), 0, msg))
 				}
-				if strings.HasPrefix(name, "wide") { // Loki refuses copies of all other entries after this one: they are too old for it
+				if strings.HasPrefix(name, "wide") { // the copies of all other entries sent after this entry are too old, so Loki refuses them
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()

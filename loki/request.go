@@ -25,8 +25,8 @@ import (
 )
 
 // layout computes the pieces of an uncompressed protobuf body: for each stream a header, followed
-// by the entries. Entries that are adjacent in memory are one piece, for example those of a stream
-// in one slab. The pieces alias b.heads and the memory of the batch.
+// by the entries. Entries that are adjacent in memory, such as those of a stream in one slab, are
+// one piece. The pieces alias b.heads and the memory of the batch.
 func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
@@ -48,7 +48,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 			r := seg.order[k]
 			first := p.recs[r].data
 			n := len(first)
-			// Entries that directly follow each other in memory extend the piece.
+			// Entries that directly follow each other in memory form one piece.
 			for k++; k < len(seg.order) && seg.order[k] == r+1 && p.recs[r+1].next; k++ {
 				r++
 				n += len(p.recs[r].data)
@@ -81,7 +81,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 			b.zip = compression.NewGzip()
 		}
 		b.zip.Reset(b)
-		b.zip.Write(b.plain) // the Write method of b never returns an error
+		b.zip.Write(b.plain) // requestBuf.Write never returns an error
 		b.zip.Close()
 		return b.out
 	}
@@ -125,9 +125,9 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	return append(dst, "]}"...)
 }
 
-// post sends one request with segs, all of one tenant, and returns the interpreted response. Before
-// sending, it waits for the rate limits. If the HTTP client panics, the answer has the kind
-// unanswered, because the request may have been sent.
+// post sends one request with segs, which belong to one tenant, and returns the interpreted
+// response. Before sending, it waits for the rate limits. If the HTTP client panics, the answer has
+// the kind unanswered, because the request may have been sent.
 func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
@@ -186,9 +186,9 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	return out
 }
 
-// do sends req and returns the response, like http.Client.Do. If the client has neither cookie jar
-// nor timeout, do calls the transport directly: http.Client would only add allocations for
-// redirects, which are not followed. The checks after RoundTrip are those of http.Client.
+// do sends req and returns the response, like http.Client.Do. Without cookie jar and timeout, do
+// calls the transport directly, because http.Client would allocate memory for redirects, which are
+// not followed. The checks after RoundTrip are those of http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it
@@ -214,14 +214,14 @@ func (s *client) do(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// panicked returns the error for a panic of an HTTP client with the value v. MaybeStored is set,
-// because the client may have sent the request before it panicked.
+// panicked returns the error for an HTTP client that has panicked with the value v. MaybeStored is
+// set, because the client may have sent the request before the panic.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }
 
 // noResponse returns the answer for a request that failed with err, without a complete response.
-// Its kind depends on whether the request can have reached Loki.
+// Its kind depends on whether the request may have reached Loki.
 func (s *client) noResponse(err error) answer {
 	s.unreachable.Store(true)
 	var ue *url.Error
@@ -241,9 +241,9 @@ func (s *client) noResponse(err error) answer {
 	return out
 }
 
-// errorText returns the text of an error of the transport, without credentials. net/http reports
-// only the part of a response that it could not parse. So errorText adds an explanation if the port
-// does not seem to speak HTTP.
+// errorText returns the text of a transport error, without credentials. If the port does not seem
+// to speak HTTP, it adds an explanation, because net/http reports only the part of a response that
+// it could not parse.
 func (s *client) errorText(err error) string {
 	text := secrets.HideIn(err, redactedMark, s.credentials()...).Error()
 	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no error type for it

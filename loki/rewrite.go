@@ -8,11 +8,11 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// move moves the entries of a segment to a spare stream. It is called if Loki does not accept their
-// own stream, because there are too many streams or because the labels are refused. Labels that the
-// spare stream does not have with the same value become metadata. With Config.UniqueTimes the
-// entries get times that are unused in the spare stream, because the spare stream may receive
-// records of several streams. The segment is then sorted again.
+// move moves the entries of a segment to a spare stream, because Loki does not accept their own
+// stream: there are too many streams, or its labels are refused. Labels that the spare stream does
+// not have with the same value become metadata.
+// The spare stream may receive records of several streams. Therefore, with Config.UniqueTimes, the
+// entries get times that are unused in the spare stream, and the segment is sorted again.
 func (s *client) move(p *push, seg *segment, spare *stream) {
 	var lost []label
 	kept := map[string]string{}
@@ -50,10 +50,10 @@ var errOld = errors.New("loki: records that are too old are sent with the curren
 // oldReportInterval is the shortest interval between two events with errOld.
 const oldReportInterval = 10 * time.Minute
 
-// restamp gives r, which is record i of p, the current time. It adds the original time to the
-// metadata. A record keeps its new time when it is sent again. All new times of one client are
-// different, so that records with equal contents are both stored. restamp is safe for concurrent
-// use with different records.
+// restamp gives r, which is record i of p, the current time, and adds the original time to its
+// metadata. A record keeps its new time when it is sent again. All new times of a client are
+// different, so that Loki stores both of two equal records. Concurrent calls must have different
+// records.
 func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 	key := s.keyOf(st, r)
 	at, before := s.moves.find(key)
@@ -87,10 +87,10 @@ func (s *client) keyOf(st *stream, r *rec) recordKey {
 	return recordKey{st, r.time, maphash.Bytes(s.streams.seed, r.data)}
 }
 
-// rewriteEntry returns a copy of the entry rec with the time at, in Unix ns, and the additional
-// metadata more. Metadata beyond the limits is omitted, and counted if count is set. count is false
-// for a record that is sent again.
-func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count bool) []byte {
+// rewriteEntry returns a copy of the entry rec with a new time, in Unix ns, and additional
+// metadata. Metadata beyond the limits is omitted, and counted if count is set; it is false for a
+// record that is sent again.
+func (s *client) rewriteEntry(f form, rec []byte, at int64, extra []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0
 	f.metadata(rec, func(name, value []byte) {
@@ -98,7 +98,7 @@ func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count 
 		pairs, size = pairs+1, size+len(name)+len(value)
 	})
 	out := f.reopen(rec, at)
-	for _, m := range more {
+	for _, m := range extra {
 		name, exists := freeName(have, m)
 		if exists {
 			continue
@@ -121,8 +121,9 @@ func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count 
 	return f.close(out)
 }
 
-// freeName returns a metadata name for m that is not in have. If have contains a pair with the name
-// and value of m, possibly with a number in the name, exists is true and m need not be added.
+// freeName returns a metadata name for m that is not in the map have. exists is true if have
+// already contains a pair with the value of m and its name, possibly with a number; m need not be
+// added.
 func freeName(have map[string]string, m label) (name string, exists bool) {
 	name = m.name
 	for n := 2; ; n++ {

@@ -52,7 +52,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		n.inner = s.inner.WithAttrs(attrs)
 		return &n
 	}
-	p := new(picked) // not from the pool, because the scope retains its contents
+	p := new(picked) // a new picked, because the scope retains its contents
 	p.labels = make([][]byte, len(s.e.slots))
 	attrs = s.evaluate(p, nil, attrs)
 	s.pick(p, nil, attrs)
@@ -61,8 +61,8 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// evaluate evaluates attrs. If no value needs evaluation, it returns attrs, otherwise a copy with
-// the evaluated values. The copy uses memory of p. r is nil for the attributes of a scope.
+// evaluate evaluates attrs. It returns attrs if no value needs evaluation, and otherwise a copy
+// with the evaluated values in memory of p. r is nil for the attributes of a scope.
 func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
 	t := evaluator{s.e, p, r}
 	return t.attrs(s.node, attrs, 0)
@@ -78,8 +78,8 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that are written to the line. If this applies to all attributes, rest
-// returns attrs, otherwise a copy in p.attrs.
+// rest returns the attributes that are written to the line: attrs if these are all attributes, or a
+// copy in p.attrs.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -94,8 +94,8 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an int64 and
-// is replaced by the nearest second that does; Loki refuses both.
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an int64.
+// It is replaced by the nearest second that fits; Loki refuses both times.
 func nanos(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(time.Second) - 1
 	if sec := t.Unix(); sec >= limit || sec <= -limit {
@@ -158,8 +158,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, err
 }
 
-// endProto completes the entry in protobuf form that begins at start. The line is at the end of
-// dst. p may be nil.
+// endProto completes the entry in protobuf form that begins at start and ends with its line. p may
+// be nil.
 func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
@@ -182,8 +182,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	dst = beginJSON(dst, m.Time)
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
-		// A body escapes a line for JSON while it is written. The lines of other encoders are
-		// escaped afterwards.
+		// A body writes escaped lines. The lines of other encoders are escaped afterwards.
 		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
@@ -198,7 +197,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	return e.endJSON(dst, p), m, nil
 }
 
-// endJSON completes an entry in JSON form. The escaped line is at the end of dst. p may be nil.
+// endJSON completes an entry in JSON form that ends with its escaped line. p may be nil.
 func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
@@ -273,12 +272,12 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
-// cutMark is the beginning of the text that is appended to a truncated line. After cutMark, the
-// text contains the number of removed bytes and " B]".
+// cutMark is the beginning of the text that is appended to a truncated line. It is followed by the
+// number of removed bytes and " B]".
 const cutMark = "…[cut "
 
 // stream returns the stream of a record, and creates it if necessary. Labels that exceed a limit of
-// the Config become metadata. If the record must be refused, stream returns a stream of denyStream.
+// the Config become metadata. If the record must be refused, the result is a stream of denyStream.
 // The result is never nil.
 func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
@@ -306,7 +305,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 	st := e.streams.find(p.key)
 	if st == nil {
-		if e.demoteExceeded(p) { // only a new stream can have a new value of a label
+		if e.demoteExceeded(p) { // an existing stream has no new label values
 			p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		}
 		st = e.streams.add(p.key, false)
@@ -319,8 +318,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// If the tenant has a stream already, it may exceed MaxStreams, but by at most one
-			// stream per level.
+			// A tenant with streams may exceed MaxStreams by at most one stream per level.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
@@ -332,9 +330,9 @@ func (e *encoder) stream(p *picked, level int) *stream {
 }
 
 // demoteExceeded adds the label values of p to the counters of their labels. It moves labels with
-// too many values to the metadata, and reports whether there are any. An event reports each label
-// that exceeds the limit. demoteExceeded is called before a new stream is created, because only a
-// new stream can have a new value.
+// too many values to the metadata, and reports whether there are any. An event reports each such
+// label. It is called before a new stream is created, because only a new stream can have a new
+// value.
 func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false
@@ -345,7 +343,7 @@ func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 		}
 		slot := e.slots[i]
 		if slot.values.addValue(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
-			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.Limits.MaxLabelValues), 0)
+			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.attr, e.c.Limits.MaxLabelValues), 0)
 		}
 		if slot.values.exceeded.Load() {
 			e.demote(p, i, labelManyValues)
@@ -364,7 +362,7 @@ func (e *encoder) deny(p *picked, why reason) *stream {
 
 // demote moves the label of a slot to the metadata and counts the reason.
 func (e *encoder) demote(p *picked, slot int, why reason) {
-	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
+	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].attr)
 	p.labels[slot] = nil
 	e.observed.inc(why)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// A credential that a server repeats is replaced everywhere in its text, even if the credential is
+// A credential that a server repeats is replaced everywhere in the server's text, even if it is
 // short or a common word.
 func TestCredentialsInResponsesAreHidden(t *testing.T) {
 	seed := testkit.Seed(t)
@@ -78,8 +78,8 @@ func (l ignoredLife) Context() context.Context           { return l.ctx }
 func (l ignoredLife) Answer(*batch.Batch, batch.Outcome) {}
 func (l ignoredLife) End(error)                          {}
 
-// A password that equals a word of the error text is not replaced. Otherwise the gap in a known
-// text would reveal the password.
+// A password that equals a word of the client's own error text is not replaced, because the gap in
+// a known text would reveal the password.
 func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 	for _, password := range []string{"p", "tcp", "connect", "refused"} {
 		bubble.Test(t, func(t *testing.T) {

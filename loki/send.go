@@ -46,8 +46,8 @@ func (s *session) Send(b *batch.Batch) error {
 // is in flight.
 func (s *session) Close() { s.close() }
 
-// send pushes b and returns its outcome. known is false if the session ended before every request had
-// a response.
+// send pushes b and returns its outcome. known is false if the session ended before every request
+// had a response.
 func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, known bool) {
 	f, err := formOfBatch(b)
 	if err != nil {
@@ -75,8 +75,8 @@ func formOfBatch(b *batch.Batch) (form, error) {
 		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
-// gather groups the records of b by stream and sorts each group by time. It refuses records that
-// are beyond the limits of the Config, or gives them the current time (TooOld "now").
+// gather groups the records of b by stream and sorts each group by time. Records beyond the limits
+// of the Config are refused or, with TooOld "now", given the current time.
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
@@ -111,11 +111,11 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				}
 			}
 			r.line, r.group = int32(line), g
-			p.groups[g].bytes++ // until order is divided: number of records
+			p.groups[g].bytes++ // number of records, until order is divided among the groups
 			p.recs = append(p.recs, r)
 		}
 	}
-	// Divide p.order among the groups, and then store the indexes of the records in their order.
+	// Divide p.order among the groups, and store the indexes of their records in it.
 	p.order = slices.Grow(p.order, len(p.recs))[:len(p.recs)]
 	at := 0
 	for i := range p.groups {
@@ -139,8 +139,8 @@ func (s *client) gather(p *push, b *batch.Batch) {
 }
 
 // inspect returns the length of the line of r in bytes, or the reason for refusing r. st may be
-// nil. now is in Unix ns. For the reason tooOld the length is also returned, because the record may
-// be sent with the current time.
+// nil. now is in Unix ns. For the reason tooOld both are returned, because the record may be sent
+// with the current time.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.Limits.MaxLine)
@@ -195,7 +195,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		switch g.openCause.kind {
 		case accepted:
 			continue
-		case unknownText: // the advice remains Doubt, which has the lowest precedence
+		case unknownText: // Doubt is the advice with the lowest precedence
 			if o.Why == nil {
 				o.Why = g.openCause.err
 			}
@@ -211,7 +211,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.openCause.after)
-			if g.openCause.kind == unanswered { // a possible duplicate is reported in preference to a refusal
+			if g.openCause.kind == unanswered { // reported in preference to a refusal, because records may be duplicated
 				o.Why = g.openCause.err
 			}
 		}
@@ -219,10 +219,10 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	return o, true
 }
 
-// ranks lists advice by precedence. A batch has one advice for all its open records: the first one
-// in this list that any of its streams needs. When the open records are sent again, streams that
-// need other advice report it again. Therefore records are split or held only if the batch has no
-// problem that precedes it in the list.
+// ranks lists advice by precedence. A batch has one advice for all its open records: the first in
+// this list that any of its streams needs. When the open records are sent again, streams that need
+// other advice report it again. So records are split or held only if no stream needs advice that
+// precedes it.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
 // advise returns the advice for the open records of g.

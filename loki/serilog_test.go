@@ -247,7 +247,7 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A valuedError is an error that is also a LogValuer and therefore logged as a group.
+// A valuedError is an error that is also a LogValuer, so it is logged as a group.
 type valuedError struct{}
 
 func (valuedError) Error() string        { return "text" }

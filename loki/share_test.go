@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A batch of 200 streams is sent in one request, even if it is the first batch. The request
-// contains each record once, in order.
+// A batch of 200 streams is sent in one request, even at the first Send. The request contains each
+// record once, in order.
 func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		bubble.Test(t, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 	}
 }
 
-// If a 400 response names entries of several streams, these entries are refused and nothing is sent
-// again. If the response does not identify the streams, each half of the streams is sent
+// If a 400 response names entries of several streams, these entries are refused, and nothing is
+// sent again. If the response does not identify the streams, each half of the streams is sent
 // separately.
 func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	for _, tt := range []struct {
@@ -178,8 +178,8 @@ func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	}
 }
 
-// Each of the streams that share requests is the last one in some request. Streams that Loki may
-// have to create come after all others.
+// Each stream is the last one in some request. Streams that Loki may have to create come after all
+// others.
 func TestLastPlaceOfRequestRotates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 5
@@ -206,7 +206,7 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 				t.Errorf("round %d: the last streams were %v", round, last)
 			}
 		}
-		for _, idle := range []time.Duration{0, time.Hour} { // streams that are new, and streams that Loki no longer has in memory
+		for _, idle := range []time.Duration{0, time.Hour} { // new streams, and streams that Loki no longer has in memory
 			time.Sleep(idle)
 			if idle > 0 {
 				batchOf(0, n)
@@ -225,8 +225,8 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 	})
 }
 
-// After Loki had no room for a stream, a stream that Loki has not confirmed is sent in separate
-// requests. Otherwise an existing stream after it in the request could hide its refusal.
+// After Loki had no room for a stream, each unconfirmed stream is sent in a separate request. In a
+// shared request, an existing stream after it could hide its refusal.
 func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := &lastOnlyIngester{most: 3, streams: map[string]*lastOnlyStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
@@ -250,7 +250,7 @@ func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	})
 }
 
-// A lastOnlyIngester is an ingester of Loki 3.7 with its default limits, except that it has few streams. Its
+// A lastOnlyIngester is an ingester of Loki 3.7 with its default limits, but with few streams. Its
 // response reports only the result for the last stream of a request.
 type lastOnlyIngester struct {
 	mu      sync.Mutex
@@ -258,7 +258,7 @@ type lastOnlyIngester struct {
 	streams map[string]*lastOnlyStream
 	stored  map[string]bool // lines
 	refused map[string]int  // number of refused streams of requests, by reason
-	behind  time.Duration   // maximum difference between the time of an entry and the newest time of its stream
+	behind  time.Duration   // maximum time by which an entry may be older than the newest of its stream
 }
 
 type lastOnlyStream struct {
@@ -329,8 +329,8 @@ func lineID(line string) string {
 	return id
 }
 
-// Loki reports only the result for the last stream of a request. Nevertheless all records that
-// count as delivered are stored. The walk exceeds each limit of a stream.
+// Although Loki reports only the result for the last stream of a request, all records that count as
+// delivered are stored. The random walk exceeds each limit of a stream.
 func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 	seed := testkit.Seed(t)
 	for walk := range testkit.Rounds(1, 300) {
@@ -377,7 +377,7 @@ func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 					keys = min(keys+1, len(ago))
 				case 1: // change the age of the records of a key
 					ago[key] = []time.Duration{0, 0, 10 * time.Minute, 50 * time.Minute, 2 * time.Hour, 30 * time.Hour}[rng.IntN(6)]
-				case 2: // one burst, because a burst takes long
+				case 2: // one burst of records
 					for i := 0; i < 180 && !burst && round > 50; i++ {
 						if put(key, 100<<10); i%5 == 0 {
 							put((key+1)%keys, 10)

@@ -55,7 +55,7 @@ func TestHandlerDelivers(t *testing.T) {
 		if got := p.lines(); len(got) != 2 || got[1] != `{"msg":"two","b":2,"g":{"c":3}}` {
 			t.Errorf("got %v", got)
 		}
-		// Without Flush, a batch waits BatchAge.
+		// Without Flush, a batch waits for BatchAge.
 		log.Info("three")
 		start := time.Now()
 		for len(p.lines()) < 3 {
@@ -109,7 +109,8 @@ func TestErrorsWaitForTheirBatch(t *testing.T) {
 	}
 }
 
-// A batch is sent when it has enough records or bytes, regardless of its age, and never has more.
+// A batch is sent as soon as it has enough records or bytes, regardless of its age, and never has
+// more.
 func TestBatchIsSentAtItsLimits(t *testing.T) {
 	const size = 24 + len(`{"msg":"a record"}`)
 	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
@@ -171,7 +172,7 @@ func TestRequestsContainAllRecordsInOrder(t *testing.T) {
 	}
 }
 
-// No failure of any kind causes the loss of a record. Refused records become dead letters.
+// No kind of failure causes the loss of a record. Refused records become dead letters.
 func TestFailuresLoseNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -462,7 +463,7 @@ func testCrashDir(t *testing.T, wire string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := new(peer)
-	// Records in the form of another Config.Wire are delivered, too.
+	// The next process also delivers records in the form of another Config.Wire.
 	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, Wire: wire}, forebay.CrashSafe(dir))
 	slog.New(h).Info("new")
 	if err := h.Flush(context.Background()); err != nil {
@@ -489,7 +490,7 @@ func testCrashDir(t *testing.T, wire string) {
 func TestErrorHandlerReceivesReadableRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
-		// At most PendingLimit records wait before the handler is called.
+		// The handler is called when more than PendingLimit records are pending.
 		h := handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}}, forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.Deliver.Handler = deliver.JSONLines(io.Discard)
 			o.Deliver.PendingLimit = 100

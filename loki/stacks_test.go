@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A thrown is an error with a stack. It can wrap another thrown, which has a different stack.
+// A thrown is an error with a stack. It can wrap another thrown with a different stack.
 type thrown struct {
 	text  string
 	pcs   []uintptr

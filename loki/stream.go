@@ -28,11 +28,11 @@ type stream struct {
 
 	usedTimes *usedTimes // recently used times of records; nil without Config.UniqueTimes
 	// fullUntil is the time, in Unix ns, until which the records go to a spare stream, because Loki
-	// does not accept this stream. fullReason is the reason.
+	// does not accept this stream. The reason is in fullReason.
 	fullUntil  atomic.Int64
 	fullReason atomic.Uint32
 	// unacceptedSince is the time, in Unix ns, since which Loki has accepted neither this stream
-	// nor a spare stream for its records. It is 0 if Loki accepted one.
+	// nor a spare stream for its records. It is 0 if Loki has accepted either.
 	unacceptedSince atomic.Int64
 }
 
@@ -60,16 +60,15 @@ type registry struct {
 	limit       int
 	uniqueTimes bool                    // Config.UniqueTimes
 	extraPages  atomic.Int64            // number of pages of usedTimes of all streams beyond ownPages
-	levelLabels [len(levelNames)][]byte // by level: the labels of a stream without labels from attributes
+	levelLabels [len(levelNames)][]byte // by level: labels of the stream that has no labels from attributes
 
 	table   atomic.Pointer[streamTable]
 	mu      sync.Mutex         // held while a stream is added; no other lock is acquired under it
 	tenants map[string]*tenant // guarded by mu
 }
 
-// A streamTable is a hash table of streams. Streams are only added. A full table is replaced by a
-// copy of twice the size. Readers may use the old table, because it still contains all streams that
-// it had when it was replaced.
+// A streamTable is a hash table to which streams are only added. A full table is replaced by a copy
+// of twice the size. Readers may use the old table, because it still contains all its streams.
 type streamTable struct {
 	slots []atomic.Pointer[stream] // hash table with open addressing; the length is a power of two
 	byID  []atomic.Pointer[stream] // half as long as slots, so that slots is never full
@@ -137,8 +136,8 @@ func (r *registry) uniqueTime(st *stream, t int64) int64 {
 	return at
 }
 
-// add returns the stream with the given definition, and creates it if necessary. If the limit is
-// reached and unbounded is not set, it creates no stream and returns nil. It copies key.
+// add returns the stream with the given definition, and creates it if necessary. At the limit, it
+// returns nil instead of creating a stream, unless unbounded is set. It copies key.
 func (r *registry) add(key []byte, unbounded bool) *stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +163,7 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 		s.usedTimes = &usedTimes{extraPages: &r.extraPages}
 	}
 	if n == len(t.byID) {
-		// The table is full. Readers use it until the copy is stored.
+		// The table is full. Readers use it until its larger copy is stored.
 		larger := newStreamTable(2 * len(t.slots))
 		for i := range t.byID {
 			old := t.byID[i].Load()
@@ -200,8 +199,8 @@ func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
 	})
 }
 
-// anyOther reports whether a tenant other than t has records and satisfies matches. It
-// holds r.mu while it calls matches, so matches must not use r.
+// anyOther reports whether a tenant other than t has records and satisfies matches. It holds r.mu
+// while it calls matches, so matches must not use r.
 func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,8 +214,8 @@ func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 
 // spare returns the stream that receives the records of st while Loki does not accept st, or nil if
 // there is none. level is the level of the records. The spare stream has the same tenant and level,
-// but no labels from attributes. If Loki does not accept that stream either, it is the one of the
-// nearest level that Loki has accepted before.
+// but no labels from attributes. If Loki does not accept that stream, spare returns the stream of
+// the nearest level that Loki has accepted before.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
 	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.levelLabels[level]...)) }
@@ -243,8 +242,8 @@ func (r *registry) spare(st *stream, level int) *stream {
 // len returns the number of streams.
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
-// denyStream returns the stream of records that the encoder has refused for the given reason. The
-// stream is never sent: Send refuses its records, so that they become dead letters.
+// denyStream returns a stream for records that the encoder has refused for the given reason. Send
+// refuses the records of this stream, so that they become dead letters.
 func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
 // denialDef returns the definition of a stream of denyStream. Its tenant name is invalid, so the
@@ -351,9 +350,8 @@ func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 }
 
 // Stream returns the id of the stream with the given definition, which may come from another
-// process. It creates the stream if necessary, even beyond the limit. Definitions of earlier
-// versions may have label values that Loki refuses; Stream replaces these values. It implements
-// [batch.Dictionary].
+// process. It creates the stream if necessary, even beyond the limit. In definitions of earlier
+// versions, it replaces label values that Loki refuses. It implements [batch.Dictionary].
 func (r *registry) Stream(def []byte) uint32 {
 	if !isPlainDef(def) {
 		if tenant, labels, ok := parseStreamDef(def); ok {
@@ -368,9 +366,8 @@ func (r *registry) Stream(def []byte) uint32 {
 }
 
 // recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
-// determine whether Loki has recently accepted a stream other than a given one. If Loki has
-// accepted another stream, the rate limit of the given stream does not delay the other stream. All
-// methods are safe for concurrent use.
+// determine whether Loki has recently accepted a stream other than a given one. All methods are
+// safe for concurrent use.
 type recentStreams struct {
 	mu      sync.Mutex // leaf lock; guards the fields below
 	entries [2]struct {

@@ -15,18 +15,17 @@ import (
 // are held.
 type tenant struct {
 	pace                pace         // state of the tenant's rate limit
-	streamsLimitedUntil atomic.Int64 // time, in Unix ns, until which Loki may refuse streams that it does not have
+	streamsLimitedUntil atomic.Int64 // time, in Unix ns, until which Loki may refuse new streams
 	hasRecords          atomic.Bool  // the tenant has had records, new or from disk
 	deniedAt            atomic.Int64 // time of the last refusal, in Unix ns; 0 if never refused, or accepted since
 }
 
-// denialPeriod is the time after which the refusal of a tenant no longer counts. Without a limit,
-// the records of a tenant that is accepted again could wait forever while other tenants are
-// refused.
+// denialPeriod is the time after which the refusal of a tenant no longer counts. Without this time,
+// a tenant that Loki accepts again could wait forever while Loki refuses other tenants.
 const denialPeriod = 5 * time.Minute
 
-// markUsed records that t has records. It loads first, because a store for each record would
-// contend for the cache line.
+// markUsed records that t has records. It stores only if necessary, because a store for each record
+// would contend for the cache line.
 func (t *tenant) markUsed() {
 	if !t.hasRecords.Load() {
 		t.hasRecords.Store(true)
@@ -50,9 +49,9 @@ func (t *tenant) acceptable(now time.Time) bool {
 // smaller requests.
 type pace struct {
 	lastAccepted atomic.Int64 // time of the last accepted request, in Unix ns
-	// stuckTime is the time of the last single record that was refused, in Unix ns. It identifies
-	// the record. stuckSince is the time of its first refusal, in Unix ns, and stuckCount the
-	// number of its refusals.
+	// stuckTime is the time of the last single record that was refused, in Unix ns, by which the
+	// record is recognized. stuckSince is the time of its first refusal, in Unix ns, and stuckCount
+	// the number of its refusals.
 	stuckTime  atomic.Int64
 	stuckSince atomic.Int64
 	stuckCount atomic.Int64
@@ -64,7 +63,7 @@ type pace struct {
 	// nextAt is the earliest time of the next request, in Unix ns. It limits the rate of the
 	// client.
 	nextAt atomic.Int64
-	// closedUntil is the time until which no requests are sent, in Unix ns, because Loki reported
+	// closedUntil is the time, in Unix ns, until which no requests are sent, because Loki reported
 	// the limit as reached.
 	closedUntil atomic.Int64
 }
@@ -80,9 +79,9 @@ const (
 )
 
 // noteStuck records that a request with a single record was refused, although the accumulated
-// capacity was sufficient. It reports whether that happened so often that the refusal is permanent.
-// t is the time of the record, in Unix ns, and identifies it. refill is the time in which the
-// capacity for the record accumulates.
+// capacity was sufficient. It reports whether the refusal is permanent, because this has happened
+// too often. t is the time of the record, in Unix ns, and identifies it. refill is the time in
+// which the capacity for the record accumulates.
 func (pc *pace) noteStuck(t int64, now time.Time, refill time.Duration) bool {
 	if pc.stuckTime.Swap(t) != t || pc.stuckSince.Load() == 0 {
 		pc.stuckSince.Store(now.UnixNano())
@@ -117,9 +116,9 @@ func (pc *pace) noteLimit(limit, size float64, now time.Time) {
 }
 
 // rateAt returns the current rate in bytes per second; 0 means unlimited. The rate grows with each
-// minute without a refusal, slowly at first, by 5 % × (2^minutes − 1). It must adapt because the
-// reported limit is that of one distributor of Loki. The capacity is larger if there are several
-// distributors, and smaller if others send to the same tenant.
+// minute without a refusal, by 5 % × (2^minutes − 1). The reported limit is only an estimate: Loki
+// has a larger capacity with several distributors, and a smaller one for this client if others send
+// to the same tenant.
 func (pc *pace) rateAt(now time.Time) float64 {
 	sinceReport := now.Sub(time.Unix(0, pc.reportedAt.Load()))
 	if sinceReport > limitPeriod {

@@ -41,8 +41,8 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerOf(r, status, nil)
 }
 
-// While another tenant may be accepted, a denial concerns only its tenant: only the records of this
-// tenant are held. Otherwise all records are held, as for wrong credentials.
+// If one tenant is denied while another may be accepted, only the records of the denied tenant are
+// held. If no other tenant may be accepted, all records are held, as for wrong credentials.
 func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 	for _, status := range []int{401, 403, 260} {
 		bubble.Test(t, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 			expect("all, one after the other", add("a"), "hold [0]")
 			delete(g.denied, "*")
 			expect("b, still denied", add("b"), "hold [0]") // the last responses to the other tenants were denials
-			// A denial counts only for denialPeriod. Otherwise the records of the other tenants
-			// could wait forever behind those of tenant b.
+			// A denial counts only for denialPeriod. Without this limit, the records of the other
+			// tenants could wait forever behind those of tenant b.
 			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")
@@ -101,15 +101,15 @@ func TestDenialWithoutTenantAttrHoldsAll(t *testing.T) {
 	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("hold [0]") {
 		t.Errorf("got %v", got)
 	}
-	// Records of another tenant may come from a spool.
+	// Another tenant may have records in a spool.
 	e.s.streams.Stream(append(appendStreamDef(nil, []byte("other")), `{a="b"}`...))
 	if got := e.send(); !got.is("hold streams [0]") {
 		t.Errorf("got %v", got)
 	}
 }
 
-// If more records of a denied tenant than fit into a batch are logged first, other tenants are not
-// delayed. The records are delivered when the tenant is accepted.
+// Records of a denied tenant delay no other tenants, even if more records than fit into a batch
+// were logged first. They are delivered when the tenant is accepted.
 func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, lines: map[string]int{}}
@@ -144,8 +144,7 @@ func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	})
 }
 
-// If Loki has no room for another stream, the records of existing streams do not wait for those of
-// the new one.
+// If Loki has no room for a new stream, the records of existing streams do not wait.
 func TestStreamWithoutRoomDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -56,8 +56,8 @@ const (
 	sharedBurst = 4 * time.Second
 )
 
-// mayShare reports whether entries may be sent in one request with other streams. Their times are
-// in the range from first to last, in Unix ns.
+// mayShare reports whether entries may be sent in one request with other streams. Their times, in
+// Unix ns, are between first and last.
 func (t *trust) mayShare(first, last int64, now time.Time) bool {
 	ns := now.UnixNano()
 	switch {
@@ -84,8 +84,8 @@ func (t *trust) isConfirmed(now time.Time) bool {
 }
 
 // noteAccepted records that Loki accepted a request with size bytes of the stream. The times of the
-// entries are in the range from first to last, in Unix ns. confirmed reports whether the stream was
-// the last one of the request.
+// entries, in Unix ns, are between first and last. confirmed reports whether the stream was the
+// last one of the request.
 func (t *trust) noteAccepted(first, last int64, size int, confirmed bool, now time.Time) {
 	ns := now.UnixNano()
 	t.newestEntry.Store(max(t.newestEntry.Load(), last))

@@ -57,8 +57,8 @@ func TestUnknownRefusalLosesNothing(t *testing.T) {
 	}
 }
 
-// If a server refuses one record with an unknown text and accepts others of the same stream, the
-// delivery finds this record, and only this record is refused.
+// If a server refuses one record with an unknown text and accepts other records of the same stream,
+// the delivery finds this record and refuses only it.
 func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
@@ -93,7 +93,7 @@ func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	})
 }
 
-// A record that a server refuses with an unknown text is found even while the records of a denied
+// A record that a server refuses with an unknown text is found even while records of a denied
 // tenant are held.
 func TestUnknownRefusalIsSearchedBesideDeniedTenant(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -20,17 +20,17 @@ const (
 	maxRemoved = 4096    // maximum number of removed pages that a stream remembers
 )
 
-// A usedTimes contains the times that the records of a stream have used. It stores only the last
-// one in each window of half a millisecond. A record gets the first time after the last one used in
-// its window. Because of the windows, a record with a late time does not affect records with
-// earlier times. Windows are grouped in pages.
+// A usedTimes contains the times that the records of a stream have used. It divides time into
+// windows of half a millisecond and stores only the last used time of each. A record gets the first
+// time after the last used one in its window, so a record with a late time does not affect records
+// with earlier times. Windows are grouped in pages.
 //
-// When a stream has no pages left, the page created first is removed, regardless of its time. This
-// is sufficient because records with equal times usually follow each other, even if the clocks of
+// At the limit of pages, the page created first is removed, regardless of its time. This is
+// sufficient because records with equal times usually follow each other, even if the clocks of
 // several sources differ. All methods are safe for concurrent use.
 type usedTimes struct {
-	// extraPages is the number of pages of all streams beyond ownPages. If it is nil, the number is
-	// not limited.
+	// extraPages is the number of pages beyond ownPages, of all streams. If it is nil, the number
+	// is not limited.
 	extraPages *atomic.Int64
 
 	// mu guards the fields below it. No other lock is acquired under it.
@@ -57,8 +57,8 @@ type page struct {
 }
 
 // take returns the first unused time in [t, t+maxTimeShift], in Unix ns, and marks it as used.
-// unique is false if another record may have the same time: if no time is unused, or if the page of
-// the time was removed before. After maxRemoved removed pages all of them are forgotten.
+// unique is false if another record may have the same time: no time is unused, or the page of the
+// time was removed before. After maxRemoved removed pages all of them are forgotten.
 func (r *usedTimes) take(t int64) (at int64, unique bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +101,8 @@ func (r *usedTimes) addPage(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
-		// Bound the memory: forget all removed pages. Times of a removed page that is created again
-		// then count as unique.
+		// At the limit, forget all removed pages, to bound the memory. Times of a forgotten page
+		// that is created again count as unique.
 		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxRemoved {
 			clear(r.removed)
 		}

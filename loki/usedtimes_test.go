@@ -45,8 +45,8 @@ func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	}
 }
 
-// A model with all used times is compared with usedTimes. A time that is used twice is reported, no
-// time is shifted more than necessary, and no page is removed below the limits.
+// usedTimes behaves like a model that stores all used times: a time that is used twice is reported,
+// no time is shifted more than necessary, and no page is removed below the limits.
 func TestUniqueTimesModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -74,7 +74,8 @@ func TestUniqueTimesModel(t *testing.T) {
 	}
 }
 
-// If the page of a time was removed, the time is counted. The memory for many streams is limited.
+// If the page of a time was removed, the time is counted as not unique. The memory for many streams
+// is limited.
 func TestRemovedPagesAreReported(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{UniqueTimes: true})}
 	now := time.Now()

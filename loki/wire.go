@@ -123,9 +123,9 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. It
-// is wire, the value in the Config, unless an earlier process with another Config has encoded the
-// entries.
+// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. The
+// format is that of the Config, the parameter wire, unless an earlier process with another Config
+// has encoded the entries.
 func (f form) requestWire(wire string) string {
 	switch f {
 	case formOf(wire):
@@ -164,8 +164,8 @@ func (f form) parse(rec []byte) (entry, bool) {
 }
 
 // check returns the length in bytes of the line of a record, and whether the record looks like an
-// entry. In JSON form, escapes are longer than the characters that they represent. There the length
-// is exact only if it exceeds limit with the escapes.
+// entry. In JSON form, the length includes escapes, which are longer than the characters they
+// represent, unless it would exceed limit.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
 		return checkProto(rec)
@@ -202,7 +202,7 @@ func (f form) metaSize(rec []byte) (pairs, size int) {
 }
 
 // reopen returns a copy of the entry rec with time t, in Unix ns. Metadata can be appended to the
-// copy before it is passed to close. rec must be an entry.
+// copy before it is passed to form.close. rec must be an entry.
 func (f form) reopen(rec []byte, t int64) []byte {
 	if f == protoForm {
 		out := slices.Clone(rec)

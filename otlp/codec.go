@@ -40,7 +40,7 @@ func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 }
 
 // appendRecordJSON appends a LogRecord as JSON. data is the content of the LogRecord without tag
-// and length. If data is not a LogRecord, ok is false and dst ends in an incomplete object.
+// and length. If data is not a LogRecord, ok is false, and dst ends in an incomplete object.
 func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	var attrs []byte
@@ -54,7 +54,7 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 		case tagTime:
 			dst = append(jsontext.AppendKey(dst, "time"), '"')
 			dst = append(time.Unix(0, int64(n)).UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-		case tagText: // only the severity text is written, because the severity number adds no information
+		case tagText: // only the severity text is written; the severity number adds no information
 			dst = appendQuoted(jsontext.AppendKey(dst, "level"), b)
 		case tagBody:
 			if dst, ok = appendAny(jsontext.AppendKey(dst, "body"), b, 0); !ok {
@@ -107,7 +107,7 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 }
 
 // maxDecodeDepth is the maximum nesting depth of values that are decoded. It protects the stack
-// against damaged files. The values that the encoder writes are less deep.
+// against damaged files. The encoder writes less deep values.
 const maxDecodeDepth = 4 * maxDepth
 
 // appendAny appends an AnyValue as JSON. Bytes are written in base64, and infinite numbers and NaN

@@ -152,8 +152,8 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// serviceName returns the service.name for a program that does not set one. The form is defined by
-// the semantic conventions of OpenTelemetry for resources.
+// serviceName returns the service.name of a program that does not set one, in the form that
+// OpenTelemetry's semantic conventions define.
 func serviceName() string { return "unknown_service:" + filepath.Base(os.Args[0]) }
 
 // defaultTo sets *v to def if it is the zero value.

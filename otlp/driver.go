@@ -21,26 +21,27 @@ import (
 // A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and has
 // the encoder for the records of that output. All methods are safe for concurrent use.
 //
-// A Driver contains no state of a session: httpsend.Poster manages the connections, and each
-// request is complete in itself.
+// A Driver has no state for a session: httpsend.Poster manages the connections, and each request is
+// complete in itself.
 type Driver struct {
 	c   Config
 	enc *encoder
 	// lines is the scope that AppendLine uses. It writes no source positions.
 	lines *scope
-	// head is the encoded field resource of ResourceLogs.
+	// head is the encoded field "resource" of ResourceLogs.
 	head []byte
-	// scope is the encoded field scope of ScopeLogs. It is empty without a scope.
+	// scope is the encoded field "scope" of ScopeLogs, or empty without a scope.
 	scope   []byte
 	post    *httpsend.Poster
 	reports callback.Reporter
-	// prober decides whether a record or the receiver causes a refusal. Only send uses it.
+	// prober decides whether a record or the receiver causes a refusal. Only the method send uses
+	// it.
 	prober httpsend.Prober
 
 	// lastErr is the text of the last failed request, for Stats.LastError.
 	lastErr atomic.Pointer[string]
 
-	// body is the memory of the request. It is reused and only used by send.
+	// body is the memory of the request. Only the method send uses it, again for each request.
 	body []byte
 }
 
@@ -109,9 +110,9 @@ func (x *Driver) appendRequest(dst []byte, n int) []byte {
 // because they are not LogRecords.
 func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
-// codecFor returns the codec of records with the given content type. It returns nil if the content
-// type is not the one of this package. It is the default of OutputOptions.CodecFor. The second
-// parameter, a schema version, is ignored.
+// codecFor returns the codec of records with the given content type, or nil for a content type of
+// another package. It is the default of OutputOptions.CodecFor. The second parameter, a schema
+// version, is ignored.
 func (x *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	if isOwnType(contentType) {
 		return codec{x.enc}
@@ -144,7 +145,7 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
 	}
 }
 
@@ -197,7 +198,7 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
-	// The check reads a few bytes of each record. Records from the encoder always pass it. Records
+	// isRecord reads a few bytes of each record. Records from the encoder always pass it. Records
 	// from a spool or a crash-safe file may be damaged.
 	var bad []int
 	for i, r := range b.All() {
@@ -213,7 +214,7 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	x.body = b.AppendTo(x.appendRequest(x.body[:0], b.Bytes()))
 	o := x.exchange(ctx, b)
-	// If all records are accepted, the first one becomes the reference record of the prober.
+	// If all records are accepted, the prober uses the first as the reference record.
 	if err := o.Err(); err != nil {
 		text := err.Error()
 		x.lastErr.Store(&text)
@@ -250,7 +251,7 @@ func malformedError(rec []byte) error {
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON. If
-// the write fails, the records are open with the advice batch.Gone, after which they are dropped.
+// the write fails, the records are open with the advice batch.Gone, so the outlet drops them.
 func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {

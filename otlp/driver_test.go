@@ -166,7 +166,7 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	}
 }
 
-// After a 400, a record becomes a dead letter only if other records are accepted.
+// After a 400 response, a record becomes a dead letter only if other records are accepted.
 func TestBadRequestCondemnsOnlyIfOthersAreAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refuses, sizes := true, []int{}

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An item is a list or map that is open while a value is written. The offsets point to contents
-// whose length is not yet known.
+// An item is a list or map that is still open while a value is written. The offsets point to
+// contents whose length is not yet known.
 type item struct {
 	list  bool // a list, not a map
 	start int  // offset of the list or map
@@ -179,7 +179,7 @@ func (w *writer) EndMap() {
 }
 
 // Key begins a member of the innermost map. The caller then appends the value. If the map already
-// has the name, "_" is added to it.
+// has a member with that name, Key appends "_" to the name.
 func (w *writer) Key(name string) {
 	in := &w.items[len(w.items)-1]
 	w.dst, in.pair = openLen(w.dst, tagValues)
@@ -249,7 +249,7 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	case c == 'n':
 		w.Null()
 	}
-	// true, false and null are appended above. They and numbers end at the next delimiter.
+	// The token is true, false, null or a number. It ends at the next delimiter.
 	n := bytes.IndexAny(js, ",]} \t\r\n")
 	if n < 0 {
 		n = len(js)

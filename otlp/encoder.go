@@ -21,9 +21,9 @@ import (
 // JSON text.
 const maxDepth = 24
 
-// An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the goroutine
-// of the caller. Requests contain the encoded records unchanged. An encoder allocates no memory
-// itself; methods of the attribute values may. It is immutable.
+// An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the caller's
+// goroutine, and requests contain the encoded records unchanged. An encoder allocates no memory,
+// but methods of the attribute values may. It is immutable.
 type encoder struct {
 	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
 	traceKey, spanKey string
@@ -69,16 +69,15 @@ type scope struct {
 	ids ids
 }
 
-// A level is an open group of a scope: its name and the attributes of the scope in it. The first
-// level of a scope is the root, which has no name.
+// A level is an open group of a scope: its name, and the scope's attributes in it. The first level
+// of a scope is the root, which has no name.
 type level struct {
 	name  string
 	pairs []byte      // encoded attributes
 	keys  keyset.Keys // keys of the attributes in pairs
 }
 
-// ids are the trace id and the span id of a record. They are only valid if hasTrace and hasSpan are
-// set.
+// ids are the trace id and the span id of a record, which are valid if hasTrace or hasSpan is set.
 type ids struct {
 	trace    [16]byte
 	span     [8]byte
@@ -101,7 +100,8 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope]. It encodes the attributes immediately.
+// WithAttrs implements [encode.Scope]. It encodes the attributes once, for all records of the new
+// scope.
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -111,7 +111,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	w := getWriter(&n, nil)
 	defer w.free()
-	// The keys are stored in the level, so that later attributes in this group get other keys.
+	// The keys are stored in the level, so that later attributes in this group get different keys.
 	w.keys.Open(&last.keys)
 	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
 	keys := last.keys.Clone()
@@ -154,9 +154,9 @@ func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// appendTimes appends the time t of a record and the observed time. If OTLP cannot represent t, the
-// time is omitted and the observed time is the current time. at is the time for [batch.Meta], in
-// Unix ns.
+// appendTimes appends t, the time of a record, and the observed time. If OTLP cannot represent t,
+// it is omitted, and the observed time is the current time. The result at is the time for
+// [batch.Meta], in Unix ns.
 func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	at = values.UnixNano(t)
 	if at > 0 {
@@ -208,7 +208,7 @@ func appendBody(dst []byte, s string) []byte {
 	return appendText(appendLen(dst, tagBody, fieldLen(len(s))), tagString, s)
 }
 
-// append appends to dst the ids that are set.
+// append appends the ids that are set to dst.
 func (i *ids) append(dst []byte) []byte {
 	if i.hasTrace {
 		dst = append(append(dst, tagTrace, byte(len(i.trace))), i.trace[:]...)
@@ -224,8 +224,8 @@ func (i *ids) append(dst []byte) []byte {
 type writer struct {
 	e *encoder
 	s *scope
-	// groups is the number of open groups of the record. keyPrefix is not added to the keys in
-	// these groups.
+	// groups is the number of open groups that belong to the record. keyPrefix is not added to the
+	// keys in these groups.
 	groups int
 	cache  *values.Cache
 	ids    ids
@@ -236,7 +236,7 @@ type writer struct {
 	js       []byte // scratch memory for a group that is written as JSON
 	text     []byte // scratch memory for a text
 
-	// The following fields are the state of the value that anyValue appends.
+	// The following fields are the state of the value that anyValue is appending.
 	walk    values.Walk
 	scratch values.AttrScratch
 	dst     []byte
@@ -277,7 +277,8 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	dst = append(dst, root.pairs...)
 	source := w.e.source && r.PC != 0
 	if len(w.s.levels) == 1 && !source && !isOriginal(r.Time) && root.keys.Distinct(r.Attrs) {
-		// The usual case: there are no groups and no duplicate keys, so no key needs to be stored.
+		// In the usual case, there are no groups and no duplicate keys, so no key needs to be
+		// stored.
 		w.distinct = true
 		return w.attrs(dst, tagAttr, r.Attrs, 0)
 	}
@@ -294,9 +295,8 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	return dst
 }
 
-// group appends the open groups of the scope from level k on, and attrs in the innermost group. k
-// is at least 1, because level 0 is the root, which is no group. A group without members is
-// omitted.
+// group appends the open groups of the scope from level k (k ≥ 1; level 0 is the root, which is no
+// group) to the innermost, with attrs in the innermost group. A group without members is omitted.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
 		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
@@ -377,8 +377,8 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id uses s as the trace id or span id of the record, if key is TraceIDKey or SpanIDKey. It returns
-// false if s is not a valid id, or if the record already has another id.
+// id uses s as the trace id or span id of the record if key is TraceIDKey or SpanIDKey. It returns
+// false if s is not a valid id, or if the record already has a different id.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {

@@ -98,8 +98,7 @@ func TestRecordFields(t *testing.T) {
 	}
 }
 
-// sameJSON compares two objects. It ignores the order of their members, but not the order of
-// members in nested objects.
+// sameJSON compares two objects. It ignores the order of their top-level members only.
 func sameJSON(t testing.TB, a, b string) bool {
 	var x, y map[string]json.RawMessage
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
@@ -145,8 +144,8 @@ type token string
 
 func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
 
-// deepest returns the maximum nesting depth of the messages in b. At the top level, it
-// visits only fields with the tag top.
+// deepest returns the maximum nesting depth of the messages in b. At the top level, only fields
+// with the tag top count.
 func deepest(b []byte, top byte) (depth int) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
@@ -195,7 +194,7 @@ func deepestAny(v []byte) (most int) {
 	return most
 }
 
-// No list of pairs has a duplicate key, at any depth: a later attribute with the same key gets a
+// No list of pairs has a duplicate key, at any depth: the second attribute with the same key gets a
 // "_".
 func TestKeysAreUnique(t *testing.T) {
 	const trace, other = "0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f11"
@@ -224,7 +223,7 @@ func TestKeysAreUnique(t *testing.T) {
 		for _, f := range tc.scope {
 			s = f(s)
 		}
-		for range 2 { // the second record uses the same memory again
+		for range 2 { // encoded into the same memory
 			got := shown(t, s, &encode.Record{Message: "m", Attrs: tc.attrs})
 			if _, attrs, _ := strings.Cut(got, `"attributes":{`); strings.TrimRight(attrs, "}") != strings.TrimRight(tc.want, "}") && !sameJSON(t, got, `{"level":"INFO","body":"m","attributes":{`+tc.want+`}`) {
 				t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
@@ -366,8 +365,8 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// Whatever text a message, a key or a json.RawMessage contains, the record is decoded to valid JSON in
-// which no object has a duplicate key.
+// With any text in a message, a key or a json.RawMessage, the record is decoded to valid JSON
+// without duplicate keys in an object.
 func FuzzValue(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	for _, s := range []string{`{"a":1,"a":{"b":1,"\u0062":2}}`, `{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {

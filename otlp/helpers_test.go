@@ -22,17 +22,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver whose answers are computed by a function. It uses no network.
+// A peer is a receiver whose responses are computed by a function. It uses no network.
 type peer struct {
 	mu      sync.Mutex
-	got     []got
+	got     []requestContent
 	answer  func(n int, recs []string) reply
 	fails   error
 	headers []http.Header
 }
 
-// A got is the content of a request.
-type got struct {
+// A requestContent is the decoded content of a request.
+type requestContent struct {
 	resource, scope string
 	recs            []string // records as JSON
 }
@@ -82,7 +82,7 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // decode returns the content of a request, or an error if it is not the protobuf of OTLP.
-func decode(body []byte) (g got, err error) {
+func decode(body []byte) (g requestContent, err error) {
 	fail := fmt.Errorf("invalid request: %q", body)
 	if len(body) == 0 {
 		return g, nil

@@ -41,8 +41,7 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.prober.Check(ctx, x.post, o)
 }
 
-// isAccepted returns the outcome of a request with b after the answer a, which must have a status
-// 2xx.
+// isAccepted returns the outcome of a request with b after the response a with a status 2xx.
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
@@ -56,7 +55,7 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
-	if n >= uint64(b.Len()) { // all records are rejected, so it is known which ones become dead letters
+	if n >= uint64(b.Len()) { // all records are rejected, so the dead letters are known
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
@@ -67,7 +66,7 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
-// accepts reports whether a shows that the receiver has accepted a request.
+// accepts reports whether the response a shows that the receiver has accepted a request.
 func accepts(a *httpsend.Answer) bool {
 	_, _, ok := partial(a)
 	return a.Status >= 200 && a.Status < 300 && ok

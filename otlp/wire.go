@@ -57,8 +57,8 @@ func putPadded(b []byte, v int) {
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// openLen appends a tag and reserves four bytes for a length. It returns the offset of the content.
-// The caller appends the content and then passes the offset to closeLen.
+// openLen appends a tag and reserves four bytes for a length. It returns the offset of the content,
+// which the caller appends and then passes to closeLen.
 func openLen(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
@@ -160,8 +160,8 @@ func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool)
 	return byte(key), data, number, rest, ok && key>>3 != 0
 }
 
-// field parses the value of a field. kind is the wire type, which is returned as the first result.
-// The other results are those of next.
+// field parses the value of a field. The first result is its wire type, the parameter kind; the
+// other results are those of next.
 func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte, ok bool) {
 	switch kind {
 	case 0: // varint
