@@ -46,8 +46,8 @@ func NewRouter(opts ...Option) (*Router, error) {
 
 // A builder creates a core from a config and collects the faults of the config.
 type builder struct {
-	what    string // the operation in errors
-	bare    bool   // the builder opens an output for Open, without a Router
+	what    string // name of the operation, for errors
+	bare    bool   // the output is opened by Open, without a Router
 	faults  []error
 	names   map[string]string // maps the name of an output to the position of its option
 	paths   map[string]string // maps a file or directory to the position of the output that uses it
@@ -58,13 +58,14 @@ type builder struct {
 	duration string // format of durations in all outputs; "" leaves the choice to each encoder
 }
 
-// fault adds an error about an option. place is the position of the option in the arguments.
+// fault adds an error about an option. The parameter place is the position of the option in the
+// arguments.
 func (b *builder) fault(place, format string, args ...any) {
 	b.faults = append(b.faults, fmt.Errorf("forebay: cannot %s: %s: %w", b.what, place, fmt.Errorf(format, args...)))
 }
 
-// core creates the core for cfg. If it adds faults, the core is incomplete, and the caller passes
-// it to undo.
+// core creates the core for cfg. After a fault the core is incomplete, and the caller must pass it
+// to undo.
 func (b *builder) core(cfg *config) *core {
 	c := &core{done: make(chan struct{}), bursts: bursts{writing: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
@@ -119,7 +120,7 @@ func (b *builder) core(cfg *config) *core {
 	return c
 }
 
-// undo closes all outputs that have been opened for c. It is called if options are invalid.
+// undo closes all outputs that were opened for c. It is called if an option is invalid.
 func (b *builder) undo(c *core) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -129,8 +130,7 @@ func (b *builder) undo(c *core) {
 	c.runEach(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
 }
 
-// givenNames registers the names set with the option Name. Default names are chosen later, so that
-// they differ from these.
+// givenNames registers the names given with the option Name, before default names are chosen.
 func (b *builder) givenNames(cfg *config) {
 	routed, unrouted := 0, 0
 	for _, r := range cfg.routes {
@@ -157,8 +157,8 @@ func (b *builder) givenNames(cfg *config) {
 	}
 }
 
-// place returns the given position with the name of the function that made o, such as "output 1
-// (forebay.File)". Errors contain this text.
+// place returns the text that errors contain: the given position with the function that made o,
+// such as "output 1 (forebay.File)".
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -183,8 +183,8 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	}
 }
 
-// addUnrouted adds an output that was given without a Route. Outputs with the same encoder share a
-// route; shared maps each encoder to this route.
+// addUnrouted adds an output without a Route. Outputs with the same encoder share a route, which
+// the map shared contains.
 func (b *builder) addUnrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
@@ -204,8 +204,8 @@ func (b *builder) addUnrouted(c *core, cfg *config, spec *OutputSpec, shared map
 	b.output(c, cfg, spec, place, r, codec)
 }
 
-// encoderOf returns the encoder of an output for which none was given: the result of the method
-// Encoder of w, or the default encoder if w has no such method.
+// encoderOf returns the encoder of an output without the option Encoder: the result of w.Encoder
+// or, without that method, the default encoder.
 func encoderOf(w io.Writer) (enc encode.Encoder) {
 	if e, ok := w.(interface{ Encoder() encode.Encoder }); ok && !isNil(w) {
 		_ = contain.Call(func() { enc = e.Encoder() })
@@ -216,8 +216,7 @@ func encoderOf(w io.Writer) (enc encode.Encoder) {
 	return enc
 }
 
-// defaultEncoder is used for outputs without an encoder. All these outputs use this one value, so
-// that they share a route.
+// defaultEncoder encodes for all outputs without an encoder, so that they share a route.
 var defaultEncoder = encode.JSON(nil)
 
 // encoder adds a route that encodes with enc, and returns it with the codec of enc.
@@ -247,7 +246,7 @@ type encoderParts struct {
 	needsPC bool
 }
 
-// inspect returns the parts of enc, or an error if enc panics or is invalid.
+// inspect returns the parts of enc. It returns an error if enc panics or is invalid.
 func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -264,8 +263,7 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	return e, err
 }
 
-// durations returns enc with the format of durations set by the option Durations, if enc supports
-// that.
+// durations returns enc with the format of the option Durations, if enc supports that option.
 func (b *builder) durations(enc encode.Encoder) (out encode.Encoder) {
 	d, ok := enc.(interface{ Durations(string) encode.Encoder })
 	if b.duration == "" || !ok || isNil(enc) {
@@ -368,7 +366,7 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-// defaultNames sets the names of outputs without the option Name.
+// defaultNames names the outputs without the option Name.
 func (b *builder) defaultNames(c *core) {
 	for _, o := range c.outputs {
 		if o.name != "" {
@@ -379,7 +377,7 @@ func (b *builder) defaultNames(c *core) {
 	}
 }
 
-// freeName returns base, with a number appended if another output has that name.
+// freeName returns base or, if another output has that name, base with a number appended.
 func (b *builder) freeName(base string) string {
 	name := base
 	for i := 2; b.names[name] != ""; i++ {
@@ -388,8 +386,8 @@ func (b *builder) freeName(base string) string {
 	return name
 }
 
-// writerName returns the default name of an output: the result of the method Name of w, or the type
-// of w.
+// writerName returns the default name of an output: the result of w.Name or, without that method,
+// the type of w.
 func writerName(w io.Writer) (name string) {
 	name = strings.TrimPrefix(fmt.Sprintf("%T", w), "*")
 	defer func() { _ = recover() }()
@@ -443,7 +441,7 @@ func isNil(v any) bool {
 	return false
 }
 
-// levels determines the lowest level that outputs accept, and whether it can change.
+// levels computes the lowest level that any output accepts, and whether that level can change.
 func (c *core) levels() {
 	g := &c.names
 	g.byName, g.set = map[string]*nameLevels{}, map[string]slog.Level{}

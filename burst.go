@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// burstTick is the interval between checks of bursts. A burst whose message did not occur
-// between two checks has ended.
+// burstTick is the interval between checks of bursts. A burst has ended if its message did not
+// occur between two checks.
 const burstTick = time.Second
 
-// A burst counts the records of one message that a Sample omits. Their number is logged with the
-// next record or, at the end of the burst, in a separate record.
+// A burst counts the records with the same message that a Sample omits. Their number is logged with
+// the next record or, at the end of the burst, in a separate record.
 type burst struct {
 	slot      *sampleSlot
 	key       uint64
@@ -28,14 +28,14 @@ type burst struct {
 	n   uint64 // slot.n at the last tick
 }
 
-// bursts holds the bursts in progress. While the list is not empty, a timer looks for bursts that
-// have ended.
+// bursts holds the bursts in progress. While there are any, a timer looks for bursts that have
+// ended.
 type bursts struct {
-	mu      sync.Mutex // acquired once per burst and tick; no other lock is acquired while it is held
+	mu      sync.Mutex // acquired once per burst and tick; no other lock is acquired under it
 	list    []*burst
 	ticking bool // the timer is set, or tick is running
 
-	writing chan struct{} // holds an element while one goroutine logs ended bursts; capacity 1
+	writing chan struct{} // contains an element while a goroutine logs ended bursts; capacity 1
 }
 
 // begin adds a burst for the message of an omitted record, if there is none.
@@ -54,19 +54,19 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// addOmitted adds omitted, a number of records, to the burst of the message with the given key. The
-// caller has given the slot to another message.
+// addOmitted adds a number of omitted records to the burst of the message with the given key. It is
+// called when another message has replaced that message in the slot.
 func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b := slot.burst.Load(); b != nil && b.key == key {
 		b.omitted += omitted
 	} else {
-		slot.omitted.Add(omitted) // the burst has just ended: the next record logged from this slot reports them
+		slot.omitted.Add(omitted) // the burst has just ended: the number is logged with the slot's next record
 	}
 }
 
-// removeEnded removes the bursts that have ended or, if all is true, every burst. It returns the
+// removeEnded removes the bursts that have ended, or every burst if all is set. It returns the
 // removed bursts with omitted records, which the caller logs.
 func (t *bursts) removeEnded(all bool) (ended []*burst) {
 	t.mu.Lock()
@@ -80,8 +80,8 @@ func (t *bursts) removeEnded(all bool) (ended []*burst) {
 			running = append(running, b)
 			continue
 		}
-		// The pointer is removed before the count is read. A record omitted after that begins a new
-		// burst, so that its count is not lost.
+		// The pointer is removed before the count is read. A record that is omitted after the
+		// removal begins a new burst, so that no count is lost.
 		if b.slot.burst.CompareAndSwap(b, nil) {
 			b.omitted += b.slot.omitted.Swap(0)
 		}
@@ -94,8 +94,8 @@ func (t *bursts) removeEnded(all bool) (ended []*burst) {
 	return ended
 }
 
-// tick logs the bursts that have ended. It runs in the goroutine of the timer and sets the timer
-// again when everything is logged. Therefore a hanging destination blocks only one such goroutine.
+// tick logs the bursts that have ended. It runs in the timer's goroutine and sets the timer again
+// only after everything is logged, so that a hanging destination blocks at most one such goroutine.
 func (c *core) tick() {
 	t := &c.bursts
 	defer func() {
@@ -110,8 +110,8 @@ func (c *core) tick() {
 	c.logBursts(t.removeEnded(false))
 }
 
-// endBursts ends and logs all bursts. It returns when they are logged, at the latest when ctx ends. A
-// hanging write then continues in the background.
+// endBursts ends and logs all bursts. It returns when they are logged or when ctx ends. A hanging
+// write continues in the background.
 func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return

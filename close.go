@@ -187,7 +187,7 @@ func (c *core) closeTimeout() time.Duration {
 }
 
 // limit returns the context that bounds a Close called with ctx. If an output writes its remaining
-// records to disk, the context ends later than ctx, to leave time for that.
+// records to disk, that context ends later than ctx, to leave time for writing.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, o := range c.outputs {
 		if _, ok := o.w.(shutdowner); ok && o.closes && o.direct == nil {
@@ -207,9 +207,9 @@ type outcome struct {
 	err        error
 }
 
-// runEach runs the function do concurrently for every output for which the function applies returns
-// true, and passes ctx to it. It returns the results when all calls have returned, or when the
-// context until ends. A hanging call continues in the background, and its result is discarded.
+// runEach calls do(o, ctx) concurrently for every output o for which applies(o) is true. It returns
+// the results when all calls have returned or when the context until ends. A hanging call continues
+// in the background, and its result is discarded.
 func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -243,8 +243,7 @@ func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, d
 	return results
 }
 
-// run calls the function do for an output and sends the result, even if do panics or calls
-// runtime.Goexit.
+// run calls do(o, ctx) and sends the result to ch, even if do panics or calls runtime.Goexit.
 func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (batch.Report, error), ch chan<- outcome) {
 	r := outcome{i: i}
 	returned := false
@@ -268,8 +267,7 @@ type (
 	synchronous interface{ Sync() error }
 )
 
-// flushes reports whether the writer has a method for flushing. An *os.File has a method Sync, but
-// no buffer to flush.
+// flushes reports whether the writer must be flushed. An *os.File has a method Sync, but no buffer.
 func (o *output) flushes() bool {
 	switch o.w.(type) {
 	case *os.File:
@@ -301,7 +299,7 @@ func (o *output) flush(ctx context.Context) (batch.Report, error) {
 	})
 }
 
-// exclusively calls f. For a direct output, no record is written meanwhile.
+// exclusively calls f while no record is written to a direct output.
 func (o *output) exclusively(ctx context.Context, f func() error) error {
 	if o.direct == nil {
 		return f()
@@ -313,11 +311,11 @@ func (o *output) exclusively(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// ends reports whether Close must act on o. For a direct output Close at least waits for the write
-// in progress.
+// ends reports whether Close must act on o. For a direct output, Close must at least wait for the
+// write in progress.
 func (o *output) ends() bool { return o.closes || o.flushes() || o.direct != nil }
 
-// end flushes the output, and closes the writer if the Router has to close it.
+// end flushes the output. It closes the writer if the Router has to close it.
 func (o *output) end(ctx context.Context) (batch.Report, error) {
 	if !o.closes {
 		return o.flush(ctx)
@@ -335,8 +333,8 @@ func (o *output) end(ctx context.Context) (batch.Report, error) {
 	return batch.Report{}, callAll(flush, o.sync, o.closeWriter)
 }
 
-// callAll calls every function in fs, even if one panics or calls runtime.Goexit, and joins their
-// errors.
+// callAll calls every function of fs, even after one has panicked or called runtime.Goexit, and
+// joins the errors.
 func callAll(fs ...func() error) (err error) {
 	if len(fs) == 0 {
 		return nil
@@ -353,8 +351,8 @@ func callAll(fs ...func() error) (err error) {
 	return err
 }
 
-// endDirect flushes and closes the writer of a direct output. If a write in progress does not
-// return, endDirect does not return either; it closes the writer when that write returns.
+// endDirect flushes and closes the writer of a direct output. While a write in progress does not
+// return, endDirect does not return either; it closes the writer after that write.
 func (o *output) endDirect(ctx context.Context) error {
 	if err := o.direct.lockCtx(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -376,8 +374,7 @@ func (o *output) endDirect(ctx context.Context) error {
 	return callAll(flush, o.sync, o.closeWriter)
 }
 
-// sync commits the output to stable storage. If the writer does not support that, sync does
-// nothing.
+// sync commits the output to stable storage. It does nothing if the writer does not support that.
 func (o *output) sync() error {
 	s, ok := o.w.(synchronous)
 	if !ok {

@@ -29,7 +29,7 @@ type panicError struct{ value any }
 // Error formats the value of the panic. A panic of the value's own methods is part of the text.
 func (e panicError) Error() string { return "panic: " + describe(e.value) }
 
-// describe formats v. A panic of v's own methods becomes part of the text, because fmt recovers it.
+// describe formats v. If a method of v panics, fmt recovers the panic and describes it in the text.
 func describe(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -37,8 +37,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unwound returns the error for a function that did not return normally. p is the result of
-// recover; it is nil after runtime.Goexit.
+// unwound returns the error for a function that panicked or called runtime.Goexit. p is the result
+// of recover, which is nil after runtime.Goexit.
 func unwound(p any) error {
 	if p == nil {
 		return errGoexit
@@ -86,20 +86,20 @@ func (t *tally) lastError() error {
 	return t.last
 }
 
-// A direct is a writer to which callers write records, with one Write each, in their own
-// goroutines. Its [gate] serializes the writes. Outputs with the same writer share the direct.
+// A direct is a writer to which callers write in their own goroutines, with one Write per record. A
+// [gate] serializes the writes. Outputs with the same writer share the direct.
 type direct struct {
 	gate
 	w      io.Writer
 	name   string // name of the first output with this writer
 	events *reporter
 
-	// trouble is set if torn or failing is set. The gate guards the three fields.
+	// trouble is set if torn or failing is set. The gate guards trouble, torn and failing.
 	trouble bool
-	torn    bool   // only part of the last record was written: the next write begins with a newline
+	torn    bool   // only part of the last record was written, so the next write begins with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of the moment when the current write was found stuck; 0 if there is none
+	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of when the current write was found stuck; 0 if there is none
 
 	skipped atomic.Uint64 // number of records skipped since the current write was found stuck
 }
@@ -119,8 +119,8 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	return d
 }
 
-// troubleSince returns the time of the first failure since the last success, or the time at which
-// the current write was found stuck, if that is earlier. It is zero while the writer works.
+// troubleSince returns the earlier of two times: the first failure since the last success, and when
+// the current write was found stuck. It is zero while the writer works.
 func (d *direct) troubleSince() time.Time {
 	at := d.failedAt.Load()
 	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
@@ -133,7 +133,7 @@ func (d *direct) troubleSince() time.Time {
 }
 
 // write writes one record to the writer. A failure is counted in t. If the writer panics or calls
-// runtime.Goexit, the caller must call [direct.abandon], which leaves the gate.
+// runtime.Goexit, the caller must call [direct.abandon] to leave the gate.
 func (d *direct) write(p []byte, t *tally) error {
 	if !d.tryLock() {
 		switch d.lock() {
@@ -157,27 +157,27 @@ func (d *direct) write(p []byte, t *tally) error {
 	return d.finish(p, p, n, err, t)
 }
 
-// writeAfterFailure continues write for a record after a failure. The caller holds the gate.
+// writeAfterFailure implements write for a record after a failure. The caller holds the gate.
 func (d *direct) writeAfterFailure(p []byte, t *tally) error {
 	q := p
 	if d.torn {
-		// The newline ends the torn record, so that the next one is not damaged. One Write writes
-		// the newline and the record, because other processes may write to the same file.
+		// The newline ends the torn record, so that the next record is not damaged. Both are
+		// written with one Write, because other processes may write to the same file.
 		q = append(append(make([]byte, 0, len(p)+1), '\n'), p...)
 	}
 	n, err := d.w.Write(q)
 	return d.finish(p, q, n, err, t)
 }
 
-// finish processes the result (n, err) of a Write of q. q is p, or a newline and p. It writes the
-// missing bytes and leaves the gate.
+// finish handles the result (n, err) of a Write of q, which is p, possibly after a newline. It
+// writes the missing bytes and leaves the gate.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
 		unknown = false // the number of written bytes is unknown
 		zeros   = 0
 		retried = false
-		start   time.Time // when EAGAIN was first returned
+		start   time.Time // time of the first EAGAIN
 		pause   = time.Millisecond
 	)
 	for {
@@ -197,7 +197,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 			zeros, err = 0, nil
 		case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR):
 			// The descriptor has O_NONBLOCK, perhaps inherited from the parent process. The
-			// kernel's buffer usually has room again soon. After BusyTimeout the write counts as
+			// kernel's buffer usually has space again soon. After BusyTimeout the write counts as
 			// failed.
 			if start.IsZero() {
 				start = time.Now()
@@ -243,8 +243,8 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	return nil
 }
 
-// fail counts a failure. It reports the first failure since the last success. The caller holds the
-// gate.
+// fail counts a failure, and reports it if it is the first since the last success. The caller holds
+// the gate.
 func (d *direct) fail(err error, t *tally, op string) {
 	t.fail(err)
 	d.trouble = true
@@ -255,7 +255,7 @@ func (d *direct) fail(err error, t *tally, op string) {
 }
 
 // abandon leaves the gate after a write of p that panicked or called runtime.Goexit. It assumes
-// that part of p was written. recovered is the result of recover.
+// that a part of p was written. recovered is the result of recover.
 func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
 	d.torn = lineBased(p)
@@ -266,6 +266,6 @@ func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	return err
 }
 
-// lineBased reports whether the record ends with a newline. In that case an additional newline
-// is harmless and terminates a torn record.
+// lineBased reports whether the record ends with a newline. For such records, an additional newline
+// is harmless and ends a torn record.
 func lineBased(p []byte) bool { return len(p) > 0 && p[len(p)-1] == '\n' }

@@ -28,7 +28,7 @@ type Setup struct {
 	// default of the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
-	claims func(what, path string) error // registers a path, see claim; nil if paths need not be registered
+	claims func(what, path string) error // registers a path; see claim; nil if paths need not be registered
 }
 
 // claim registers a path that only one output may use. It returns an error if another output has
@@ -75,8 +75,8 @@ func Configure[C any](set func(*C)) OutputOption {
 	})
 }
 
-// A setting is an option that changes the configuration of the output's driver, or the options of
-// memory and delivery.
+// A setting is an option that changes the driver's configuration, or the options of memory and
+// delivery.
 type setting struct {
 	name string
 	set  any // a func(*C) error, where C may be deliver.OutputOptions
@@ -95,8 +95,8 @@ type driverOf[C any] struct {
 	openf func(*C, *Setup) (deliver.Destination, error)
 }
 
-// open applies the settings to the configuration and opens the destination. It applies settings of
-// memory and delivery afterwards, so that they override values set by the driver.
+// open applies the settings to the configuration and opens the destination. Settings of memory and
+// delivery are applied last, so that they override values set by the driver.
 func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destination, errs []error) {
 	var later []func() error
 	for _, o := range settings {
@@ -132,7 +132,7 @@ func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destinatio
 	return dest, errs
 }
 
-// complete takes the encoder, if none is set, and the name of the output from dest.
+// complete takes the encoder (if none is set) and the output's name from dest.
 func (s *Setup) complete(dest deliver.Destination) (err error) {
 	if p := contain.Call(func() {
 		if e, ok := dest.(interface{ Encoder() encode.Encoder }); ok && s.Encoder == nil {
@@ -149,7 +149,7 @@ func (s *Setup) complete(dest deliver.Destination) (err error) {
 	return err
 }
 
-// fault returns err with the name of the option, or nil if err is nil.
+// fault adds the name of the option to err. It returns nil if err is nil.
 func (s setting) fault(err error) error {
 	if err == nil {
 		return nil

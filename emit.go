@@ -22,9 +22,9 @@ func (h *handler) emit(s *scratch) {
 		}
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
-		// This is the loop below, unrolled for the steps of one direct output, the most frequent
-		// case. That saves 6 % of the time of a call. The field ok of the span is not set: if the
-		// encoder panics, resume must not write the record.
+		// The loop below, unrolled for the most frequent case: the steps of one direct output. This
+		// saves 6 % of the time of a call. sp.ok is not set, because resume must not write the
+		// record if the encoder panics.
 		s.step = 1
 		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
@@ -58,8 +58,8 @@ func (h *handler) emit(s *scratch) {
 	finished = true
 }
 
-// encode encodes the record for the route of st, if one of the route's outputs accepts the level.
-// It stores the position of the encoded record in the span of the route.
+// encode encodes the record for the route of st if one of the route's outputs accepts the level,
+// and stores the position of the encoded record in the route's span.
 func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
 	r := c.routes[st.route]
@@ -96,15 +96,16 @@ func (st *step) write(s *scratch) error {
 	return st.out.writeBuffered(sp.encoded(s.buf), sp.meta)
 }
 
-// keepFirst stores err as the result of the log call, if it is the first error.
+// keepFirst stores err as the result of the log call, unless an earlier error is stored.
 func (s *scratch) keepFirst(err error) {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
 }
 
-// resume handles a step that did not return normally, and runs the remaining steps. emit defers the
-// call, so resume also runs after runtime.Goexit. recovered is the result of recover.
+// resume handles a step that panicked or called runtime.Goexit, and runs the remaining steps. emit
+// defers the call, because only a deferred function runs after runtime.Goexit. recovered is the
+// result of recover.
 func (h *handler) resume(s *scratch, recovered any) {
 	c := h.core
 	if st := &c.steps[s.step-1]; st.redact {
@@ -115,7 +116,7 @@ func (h *handler) resume(s *scratch, recovered any) {
 		s.keepFirst(st.out.abandon(s.spans[st.route].encoded(s.buf), recovered))
 	}
 	h.emit(s)
-	if recovered == nil { // after runtime.Goexit the caller of emit cannot return s to the pool
+	if recovered == nil { // after runtime.Goexit, emit's caller cannot return s to the pool
 		c.pool.put(s)
 	}
 }
@@ -160,7 +161,8 @@ func (r *route) encodeRecovered() {
 	}
 }
 
-// addContext appends the attributes that the functions of the option Context return for ctx.
+// addContext appends the attributes that the functions given with the option Context return for
+// ctx.
 func (c *core) addContext(ctx context.Context, s *scratch) {
 	for _, fn := range c.contexts {
 		c.addContextOf(ctx, fn, s)
@@ -175,11 +177,11 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		if !returned {
 			c.events.post(batch.Event{Output: "context", Op: "panic", Err: c.clean(unwound(recover()))})
 		}
-		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended to its slice but did not return
+		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn has appended but not returned
 	}()
 	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions.
-	// The attributes it returns are copied, unless they are in s.attrs already: reset clears
-	// s.attrs, and must not clear a slice of fn.
+	// Attributes that fn returns in a slice of its own are copied, because reset must not clear
+	// that slice.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

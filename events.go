@@ -14,7 +14,7 @@ const eventQueue = 64
 // A reporter passes events to one OnError function. A nil reporter drops them.
 type reporter struct {
 	run    *callback.Runner[batch.Event]
-	stderr bool // events are written to standard error, the default
+	stderr bool // events go to standard error, the default
 }
 
 // newReporter returns a reporter for fn. If fn is nil, events are written to standard error, so
@@ -35,8 +35,8 @@ func (r *reporter) post(ev batch.Event) {
 	}
 }
 
-// postAndWait is like post, for an event after which the program may exit. If events are written to
-// standard error, it waits briefly until this one is.
+// postAndWait is like post, for an event after which the program may exit. If events go to standard
+// error, it waits briefly until this event is written.
 func (r *reporter) postAndWait(ev batch.Event) {
 	r.post(ev)
 	if r != nil && r.stderr {

@@ -67,7 +67,7 @@ func Exit(code int) {
 	osExit(code)
 }
 
-// closeAll closes all routers of exitList concurrently and joins their errors.
+// closeAll closes all routers of exitList concurrently and joins the errors.
 func closeAll(ctx context.Context) error {
 	cores := exitList.list()
 	errs := make([]error, len(cores))

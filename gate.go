@@ -30,12 +30,11 @@ type gate struct {
 	onStuck func() // called with mu held when a section is found stuck; may be nil
 	onFree  func() // called with mu held when a stuck section has ended; may be nil
 
-	// mu is held for a few instructions; the only lock acquired while it is held is the one of the
-	// event queue.
+	// mu is held for a few instructions. Under it, only the lock of the event queue is acquired.
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
-	freed   chan struct{} // the method leave closes it at the end of the current section; nil unless a lockCtx waits
-	watch   *time.Timer   // timer that watches the section; nil if there was no recent waiter
+	freed   chan struct{} // closed by the method leave at the end of the current section; nil unless a lockCtx waits
+	watch   *time.Timer   // timer that checks the section; nil if there was no recent waiter
 	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
 	ticked  time.Time     // time of the last tick
 	seen    uint64        // completed sections at the last tick
@@ -53,15 +52,15 @@ const (
 	gateWaiter    = 1 << 6 // unit of the number of waiters, which has 24 bits
 	gateWaiters   = (1<<24 - 1) * gateWaiter
 	gateDone      = 1 << 30 // unit of the number of completed sections, which has 33 bits
-	gateFold      = 1 << 63 // the number of completed sections must be moved to folded
+	gateFold      = 1 << 63 // flag: the count must be moved to the field folded
 	gateFoldCount = gateFold / gateDone
 
 	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // flags that keep newcomers out
 	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateNoWrite | gateWaiters | gateFold
 )
 
-// A caller that finds the gate held spins before it waits for a token, because a section is usually
-// a write of about half a microsecond.
+// How long a caller that finds the gate held spins before it waits for a token. A section is
+// usually a write of about half a microsecond.
 const (
 	gateSpins  = 8  // number of attempts to enter without yielding
 	gatePause  = 16 // loads of the state between two of these attempts
@@ -71,9 +70,9 @@ const (
 // gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
-// While there are waiters, a timer checks the gate gateTicks times per duration busy. The section
-// counts as stuck at check number gateTicks-1 without a completed section, so that no caller waits
-// longer than the duration busy.
+// While there are waiters, a timer checks the gate gateTicks times per duration busy. At check
+// number gateTicks-1 without a completed section the section counts as stuck, so that no caller
+// waits longer than busy.
 const gateTicks = 8
 
 // init sets the time after which a section is stuck. The zero gate is not usable.
@@ -135,7 +134,8 @@ func (g *gate) lock() entry {
 	return g.queue()
 }
 
-// refusal returns the reason why a caller cannot enter a gate in state s, which is stuck or closed.
+// refusal returns the reason why a caller cannot enter a gate in state s: the gate is stuck or
+// closed.
 func refusal(s uint64) entry {
 	if s&gateClosed != 0 {
 		return foundClosed
@@ -157,8 +157,8 @@ func (g *gate) queue() entry {
 			}
 			continue
 		}
-		// The waiter is added in the same atomic operation that verifies that the gate is held.
-		// Therefore the end of the section finds the waiter and sends a token.
+		// The waiter is added in the same atomic operation that verifies that the gate is held, so
+		// the end of the section finds the waiter and sends a token.
 		if g.state.CompareAndSwap(s, s+gateWaiter) {
 			break
 		}
@@ -179,7 +179,7 @@ func (g *gate) queue() entry {
 				}
 				continue
 			}
-			// Another caller has entered. The end of its section sends a token again.
+			// Another caller has entered. The end of that caller's section sends a token again.
 			if s&gateStarved == 0 && time.Since(begun) > gateStarve {
 				if !g.state.CompareAndSwap(s, s|gateStarved) {
 					continue
@@ -211,12 +211,12 @@ func (g *gate) resign() {
 func (g *gate) token() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // a token is pending: the waiter that receives it reads the state later
+	default: // a token is already pending; its receiver reads the new state
 	}
 }
 
-// leave ends a section whatever flags are set. It adds delta to the state, sets the given flags, and
-// wakes waiting callers.
+// leave ends a section in any state. It adds delta to the state, sets the given flags, and wakes
+// waiting callers.
 func (g *gate) leave(delta, flags uint64) {
 	var s uint64
 	for {
@@ -251,7 +251,7 @@ func (g *gate) leave(delta, flags uint64) {
 }
 
 // fold replaces the state s by n, which lacks the top bit of the section count, and adds the value
-// of that bit to folded. It reports whether the state was still s.
+// of that bit to g.folded. It returns false if the state has changed.
 func (g *gate) fold(s, n uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -278,8 +278,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// The method leave locks mu if it finds the flag gateWatched. mu is held here, so leave
-		// finds the channel.
+		// leave needs mu to handle the flag gateWatched. mu is held here, so leave finds the
+		// channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {
@@ -293,7 +293,7 @@ func (g *gate) lockCtx(ctx context.Context) error {
 	}
 }
 
-// unlockCtx ends a section that was entered by lockCtx. If closed is true, no writer can enter the
+// unlockCtx ends a section that was entered by lockCtx. If closed is set, no writer can enter the
 // gate again.
 func (g *gate) unlockCtx(closed bool) {
 	if closed {
@@ -322,13 +322,13 @@ func (g *gate) count() gateCount {
 	return c
 }
 
-// arm starts the timer that checks the current section, unless it is running.
+// arm starts the timer that checks the current section, unless the timer is running.
 func (g *gate) arm(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.watch != nil {
-		// A timer may belong to another synctest bubble: a timer of an ended bubble never ticks,
-		// and the clock of another bubble shows another time. Such a timer is replaced.
+		// A timer of another synctest bubble is replaced: it may never tick, and its clock shows a
+		// different time.
 		if d := now.Sub(g.ticked); d >= 0 && d/4 < g.busy {
 			return
 		}
@@ -348,7 +348,7 @@ func (g *gate) check(id uint64) {
 	stuck := id == g.watchID && g.checkLocked()
 	g.mu.Unlock()
 	if stuck {
-		g.token() // each waiter that resigns sends the token to the next one
+		g.token() // resign sends the token to the next waiter
 	}
 }
 
@@ -369,8 +369,8 @@ func (g *gate) checkLocked() bool {
 			g.idle++
 			break
 		}
-		// The section count is part of s. If the swap succeeds, no section has ended since the
-		// Load.
+		// The section count is part of s, so a successful swap proves that no section has ended
+		// since the Load.
 		if g.state.CompareAndSwap(s, s|gateStuck) {
 			g.watch = nil
 			if g.onStuck != nil {

@@ -15,9 +15,9 @@ import (
 // level accept slog.LevelInfo and above.
 type nameLevels struct {
 	name  string
-	least slog.LevelVar // the level set by SetLevel, otherwise minLevel: records below it are discarded
+	least slog.LevelVar // records below it are discarded; set by SetLevel, or else minLevel
 	own   slog.LevelVar // the level of outputs without a level
-	floor slog.LevelVar // no output accepts a lower level; if core.exact is true, every level from floor on is accepted by some output
+	floor slog.LevelVar // no output accepts a level below it; if core.exact is set, some output accepts every level from it on
 }
 
 // names holds the levels of a core by name. The name of the root is "".
@@ -27,7 +27,7 @@ type names struct {
 	set    map[string]slog.Level // the levels set by SetLevel
 	any    nameLevels            // the lowest levels that any name has or could have, for EnabledForAny
 
-	follows bool       // some outputs have no level: they follow the level of the logger
+	follows bool       // some output has no level and follows the level of the logger
 	lowest  slog.Level // the lowest level of the outputs that have a level
 }
 
@@ -62,8 +62,8 @@ func (g *names) setLevel(name string, l slog.Leveler) {
 	g.updateAnyLocked()
 }
 
-// updateAnyLocked computes the levels of any. It considers only the root and the names with a level
-// set by SetLevel, because every other name inherits its levels from the root or such a name.
+// updateAnyLocked computes g.any from the root and the names with a level set by SetLevel. Every
+// other name inherits its levels from one of these.
 func (g *names) updateAnyLocked() {
 	least, own, floor := g.levelsLocked("")
 	for name := range g.set {
@@ -75,7 +75,7 @@ func (g *names) updateAnyLocked() {
 	g.any.floor.Set(floor)
 }
 
-// updateLocked computes the levels of l. g.mu is held.
+// updateLocked computes the levels of l. The caller holds g.mu.
 func (g *names) updateLocked(l *nameLevels) {
 	least, own, floor := g.levelsLocked(l.name)
 	l.least.Set(least)

@@ -103,7 +103,7 @@ func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	if l == nil || l.h.core == nil || len(attrs) == 0 {
 		return l
 	}
-	// attrs is copied, because an encoder may keep the slice it is given.
+	// attrs is copied, because an encoder may retain the slice.
 	return &Logger{l.h.withAttrs(append([]slog.Attr(nil), attrs...))}
 }
 
@@ -197,7 +197,7 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx contex
 		c.pool.put(s)
 		return
 	}
-	// attrs is copied into s: if s kept attrs itself, the caller's slice would be allocated on the
+	// attrs is copied into s, because storing attrs itself would move the caller's slice to the
 	// heap.
 	if len(l.h.top) > 0 || len(s.attrs) > 0 || ctx != nil && len(c.contexts) > 0 {
 		l.logTop(ctx, s, attrs)
@@ -213,8 +213,8 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx contex
 	}
 }
 
-// logTop continues log for a record with attributes outside all groups. The record is logged
-// even if a Context function ends the goroutine.
+// logTop implements log for a record with attributes outside all groups. The record is logged even
+// if a Context function calls runtime.Goexit.
 func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	s.attrs = append(s.attrs, l.h.top...)
 	defer func() {
@@ -232,8 +232,8 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	}
 }
 
-// callerPC returns the position of the call of the logging method, or of the caller that is skip
-// frames further up the stack.
+// callerPC returns the position of the call of the logging method, or of the caller skip frames
+// above it on the stack.
 func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(4+skip, pcs[:])

@@ -46,7 +46,7 @@ type config struct {
 	onExit    bool
 	samples   []sample
 	duration  string     // format of durations; "": that of each encoder
-	syncLevel slog.Level // callers wait until records from this level on are delivered; see SyncLevel
+	syncLevel slog.Level // callers wait for the delivery of records at or above this level; see SyncLevel
 }
 
 // A routeSpec is a Route, or an output that was given without one.
@@ -56,7 +56,7 @@ type routeSpec struct {
 	unrouted bool // the spec is an output without a Route
 }
 
-// An optionFunc is an Option that applies to the Router as a whole, not to an output.
+// An optionFunc is an Option for the Router, not for an output.
 type optionFunc func(*config)
 
 func (f optionFunc) applyRouter(c *config) { f(c) }

@@ -35,7 +35,7 @@ type output struct {
 	name   string
 	level  threshold
 	w      io.Writer // the writer given by the user, or made by NewRouter
-	closes bool      // Router.Close closes w; set for at most one output with this writer
+	closes bool      // Router.Close closes w; set for at most one of the outputs with this writer
 	opened bool      // NewRouter has created w
 	first  bool      // this is the first output with this writer
 	events *reporter
@@ -44,7 +44,7 @@ type output struct {
 	account accounter // w, if it keeps an account; otherwise nil
 
 	direct *direct // the writer of a direct output; otherwise nil
-	shared bool    // several outputs write to direct: accepted and delivered are counted here
+	shared bool    // several outputs share direct, so accepted and delivered are counted here
 
 	tally
 }
@@ -79,8 +79,8 @@ func (o *output) writeBuffered(p []byte, m batch.Meta) error {
 	return err
 }
 
-// writeDirect writes a record to a direct output. If several outputs share the writer, writeDirect
-// counts the record for o, because the gate only has the sum.
+// writeDirect writes a record to a direct output. If several outputs share the writer, the gate
+// counts only their sum, so writeDirect counts the record for o.
 func (o *output) writeDirect(p []byte) error {
 	if !o.shared {
 		return o.direct.write(p, &o.tally)

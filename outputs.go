@@ -80,8 +80,7 @@ type writerOption func(*OutputSpec)
 
 func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
 
-// writerFault returns an error if Direct or CloseWriter is given but does not apply to o. Otherwise
-// it returns nil.
+// writerFault returns an error if Direct or CloseWriter is given but does not apply to o.
 func (o *OutputSpec) writerFault() error {
 	_, closer := o.w.(io.Closer)
 	_, ends := o.w.(shutdowner)
@@ -96,7 +95,7 @@ func (o *OutputSpec) writerFault() error {
 	return nil
 }
 
-// errNoClose returns the error for the option CloseWriter with a writer that has no method Close.
+// errNoClose is the error for the option CloseWriter with a writer that has no method Close.
 func errNoClose(w io.Writer) error {
 	return fmt.Errorf("CloseWriter: the writer (%T) has no method Close; leave it out", w)
 }
@@ -163,8 +162,8 @@ type logFile struct {
 	file.Options
 }
 
-// openFile opens the destination of [File]. The path is claimed first, because two outputs that rotate
-// the same file would lose records.
+// openFile opens the destination of [File]. It claims the path, because two outputs that rotate the
+// same file would lose records.
 func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	if s.Name == "" {
 		s.Name = "file:" + filepath.Base(c.path)

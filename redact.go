@@ -73,12 +73,12 @@ func (h *handler) redact(s *scratch) {
 	s.redacted = true
 }
 
-// errWithheld is reported when only the level and the time of a record are logged.
+// errWithheld is reported when all of a record except its level and time is withheld.
 var errWithheld = errors.New("forebay: the content of a record was withheld, because a method of one of its values called runtime.Goexit")
 
-// withhold replaces the message and the attributes of the record in s. Only its level and time,
-// which need no redaction, remain. It is called if redaction did not complete because a method of a
-// value called runtime.Goexit.
+// withhold removes the message and the attributes of the record in s. The remaining level and time
+// need no redaction. It is called if redaction did not complete, because a method of a value called
+// runtime.Goexit.
 func (h *handler) withhold(s *scratch) {
 	h.core.events.post(batch.Event{Output: "redaction", Op: "panic", Err: errWithheld})
 	s.rec.Message = redact.Text

@@ -71,21 +71,21 @@ func (r *Router) Logger() *Logger {
 type handler struct {
 	core   *core
 	levels *nameLevels    // levels for the logger name
-	scopes []encode.Scope // encoded attributes and groups, by route
+	scopes []encode.Scope // scopes with the attributes and groups of the handler, by route
 	skip   int            // stack frames to skip for the source position, see Logger.WithCallerSkip
 
-	// Attributes of each record outside all groups: the name of the logger and the attributes added
-	// by WithContext.
+	// top are the attributes outside all groups: the name of the logger, and attributes added by
+	// WithContext.
 	top []slog.Attr
-	// base are the scopes from before the first open group, and groups are the open groups. compose
-	// uses both for records with attributes outside all groups. Both are nil if no group is open.
+	// base are the scopes before the first open group, and groups are the open groups. compose uses
+	// both for records with attributes outside all groups. Both are nil if no group is open.
 	base   []encode.Scope
 	groups []openGroup
-	place  *redact.Place // the open groups, for the rules of core.redact; nil if no group is open or there are no rules
+	place  *redact.Place // the open groups, for core.redact; nil if no group is open or nothing is redacted
 }
 
-// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
-// not redacted: that happens with each record that compose emits.
+// An openGroup is a group opened by WithGroup, with the attributes added to it. They are redacted
+// only in the records that compose emits.
 type openGroup struct {
 	name  string
 	attrs []slog.Attr
@@ -128,13 +128,13 @@ type route struct {
 	failing atomic.Uint64 // number of encoding failures since the last success
 }
 
-// A step is one action for a record: redacting it, encoding it for a route, or writing the encoded
-// record to an output.
+// A step is one action for a record: redact it, encode it for a route, or write the encoded record
+// to an output.
 type step struct {
 	route  int
 	out    *output // the output to write to; nil for encoding and redacting
 	sole   bool    // the route has no other output: encoding has already checked the level
-	meta   bool    // for encoding: keep the Meta of the record, because an output of the route uses it
+	meta   bool    // for encoding: keep the record's Meta, which an output of the route uses
 	redact bool    // redact the record; this is the first step, if there are rules
 }
 
@@ -185,8 +185,8 @@ func (h *handler) enabled(level slog.Level) bool {
 	return false
 }
 
-// EnabledForAny reports whether there is a logger name for which records of the given level may be
-// accepted. It is for adapters to loggers that check the level before the name is known.
+// EnabledForAny reports whether records of the given level may be accepted for any logger name.
+// Adapters use it for loggers that check the level before the name is known.
 func (h *handler) EnabledForAny(level slog.Level) bool {
 	n := handler{core: h.core}
 	if h.core != nil {
@@ -195,7 +195,7 @@ func (h *handler) EnabledForAny(level slog.Level) bool {
 	return n.enabled(level)
 }
 
-// NeedsPC reports whether any encoder writes the source position of records. It is for adapters to
+// NeedsPC reports whether any encoder writes the source position of records. Adapters use it for
 // loggers that provide the position as text.
 func (h *handler) NeedsPC() bool { return h.core != nil && h.core.needsPC }
 
@@ -228,8 +228,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &n
 }
 
-// withAttrs returns h with attributes in the innermost group. For compose, it also stores the
-// attributes in h.groups, neither encoded nor redacted.
+// withAttrs returns h with attributes in the innermost group. It also stores them, neither encoded
+// nor redacted, in h.groups for compose.
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	shown := attrs
 	if r := h.core.redact; r != nil {
@@ -263,7 +263,7 @@ func (h *handler) withGroup(name string) handler {
 	return n
 }
 
-// derive returns a copy of h in which f has replaced each scope.
+// derive returns a copy of h with each scope replaced by the result of f.
 func (h *handler) derive(f func(encode.Scope) encode.Scope) handler {
 	n := *h
 	n.scopes = make([]encode.Scope, len(h.scopes))
@@ -284,8 +284,8 @@ func (h *handler) withTop(attrs []slog.Attr) handler {
 	return n
 }
 
-// deriveOne returns the result of f for the scope s of a route. If f panics, it reports the panic
-// and returns s.
+// deriveOne returns f(s) for the scope s of a route. If f panics, it reports the panic and returns
+// s.
 func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.Scope) (n encode.Scope) {
 	n = s
 	defer func() {
@@ -300,8 +300,8 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle implements Handle. It does not use rec after it has returned. The attributes in top are
-// outside all groups.
+// handle implements Handle. It does not use rec after it returns. The attributes in top are outside
+// all groups.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
@@ -334,8 +334,8 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// handleIn continues handle if there are functions of the option Context: it calls them and
-// finishes the record. The record is logged even if one of them calls runtime.Goexit.
+// handleIn implements handle if there are functions given with the option Context. The record is
+// logged even if one of them calls runtime.Goexit.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {
@@ -349,7 +349,7 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 }
 
 // finish adds the attributes of rec to s, emits the record, and returns s to the pool. s already
-// contains the attributes outside all groups; top is their number.
+// contains top attributes, which are outside all groups.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -369,8 +369,7 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	return err
 }
 
-// send emits the record in s. top is the number of attributes outside all groups, which are the
-// first ones in s.
+// send emits the record in s. The first top attributes in s are outside all groups.
 func (h *handler) send(s *scratch, top int) {
 	s.ownLevel = h.levels.own.Level()
 	if top > 0 && len(h.groups) > 0 {
@@ -382,8 +381,8 @@ func (h *handler) send(s *scratch, top int) {
 }
 
 // compose emits a record that has attributes outside all groups, from a handler with open groups.
-// The scopes of h would put all attributes into the groups. Therefore compose uses the scopes from
-// before the first group, and writes the groups as an attribute of the record.
+// The scopes of h would put all attributes into the groups, so compose uses the scopes before the
+// first group and writes the groups as an attribute of the record.
 func (h *handler) compose(s *scratch, top int) {
 	inner := s.attrs[top:]
 	for i := len(h.groups) - 1; i >= 0; i-- {

@@ -47,8 +47,9 @@ type sampler struct {
 	slots [4096]sampleSlot
 }
 
-// A sampleSlot counts the records of one message. A message that hashes to the slot of another one
-// replaces it and resets the count. Such a collision causes more records to be logged, never fewer.
+// A sampleSlot counts the records of one message. A different message with the same slot replaces
+// that message and resets the count. Such a collision causes more records to be logged, never
+// fewer.
 type sampleSlot struct {
 	key     atomic.Uint64         // hash of the message, its level and the name of the logger
 	sec     atomic.Int64          // the second in which n was counted, in Unix time
@@ -70,8 +71,8 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take counts a record that was logged in the Unix second sec. ok reports whether the record must
-// be logged, and omitted is the number of records omitted before it.
+// take counts a record in the Unix second sec. ok reports whether the record must be logged, and
+// omitted is the number of records omitted before it.
 func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, omitted uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
@@ -91,9 +92,9 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 	return true, slot.omitted.Swap(0)
 }
 
-// passSampling reports whether the record in s must be logged. If so, it adds the attribute
-// "repeated" with the number of records omitted before it. Otherwise each output that would have
-// accepted the record counts it as dropped.
+// passSampling reports whether the record in s must be logged. A logged record gets the attribute
+// "repeated" with the number of records omitted before it. A record that is not logged is counted
+// as dropped by each output that would have accepted it.
 func (h *handler) passSampling(s *scratch) bool {
 	c := h.core
 	for _, sm := range c.samples {

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// ownScratchBytes is the size of a scratch's own buffer for encoded records. Larger records use
-	// memory borrowed from bigRecords.
+	// ownScratchBytes is the size of the field scratch.own. Larger records use memory borrowed from
+	// bigRecords.
 	ownScratchBytes = 1 << 10
 
-	// Buffers above these sizes are not reused: the garbage collector frees them.
+	// Buffers larger than these sizes are left to the garbage collector.
 	maxScratchBytes = 64 << 10
 	maxScratchAttrs = 256
 
@@ -56,14 +56,14 @@ type scratch struct {
 	own      []byte // memory of buf for records of at most ownScratchBytes
 	borrowed []byte // memory of buf for larger records, from bigRecords
 	want     int    // number of bytes to borrow for the next record; 0 if own is sufficient
-	small    int    // number of consecutive records that fit into own
+	small    int    // number of consecutive records that fit into the field own
 
 	redacted bool           // rec is redacted; its message and attributes are memory of walker
 	walker   *redact.Walker // nil until a record is redacted
 }
 
-// A span is the position in scratch.buf of the record as a route has encoded it. ok is false if the
-// route has not encoded the record.
+// A span is the position in scratch.buf of the record as encoded for a route. ok is false if the
+// record is not encoded for the route.
 type span struct {
 	ok       bool
 	from, to int
@@ -137,8 +137,8 @@ func (s *scratch) reset() {
 	}
 }
 
-// forget continues reset for a redacted record. It is not inlined, because that would make reset
-// slower for other records.
+// forget implements reset for a redacted record. It is not inlined, because that would slow down
+// reset for all other records.
 //
 //go:noinline
 func (s *scratch) forget() {
@@ -147,8 +147,7 @@ func (s *scratch) forget() {
 }
 
 // returnBorrowed returns the borrowed memory and computes the size to borrow for the next record.
-// If the record did not fit into the memory, append has copied it to a larger slice, which is not
-// reused.
+// If append moved the record to a larger slice, that slice is left to the garbage collector.
 func (s *scratch) returnBorrowed() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)

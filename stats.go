@@ -125,8 +125,8 @@ func (o *output) stats(rootLevel slog.Level) OutputStats {
 	return st
 }
 
-// deliveryOf returns the statistics of w if it is a deliver.Output. Otherwise, or if the method
-// Stats panics, it returns nil.
+// deliveryOf returns the statistics of w if it is a deliver.Output. It returns nil for other
+// writers, or if Stats panics.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {
@@ -140,8 +140,8 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// accountNow returns the account of the output. It reads the counters in an order that shows a
-// record written meanwhile as pending, not as missing.
+// accountNow returns the account of the output. It reads the counters in an order in which a
+// concurrently written record is pending, not missing.
 func (o *output) accountNow() (a batch.Account) {
 	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
@@ -154,7 +154,7 @@ func (o *output) accountNow() (a batch.Account) {
 		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
 		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
 	default:
-		a.Dropped[batch.Failed] = o.failed.Load() // read before done, which includes it
+		a.Dropped[batch.Failed] = o.failed.Load() // read before the field done, which includes it
 		a.Dropped[batch.Busy] = o.busy.Load()
 		n := o.direct.count()
 		a.Delivered = n.done - a.Dropped[batch.Failed]
@@ -170,7 +170,7 @@ func (o *output) accountNow() (a batch.Account) {
 // An accounter is a writer that keeps an account of its records.
 type accounter interface{ Account() batch.Account }
 
-// ownAccount returns the account that w keeps, or an empty one if the method Account panics.
+// ownAccount returns the account that w keeps, or an empty one if w.Account panics.
 func ownAccount(w accounter) (a batch.Account) {
 	defer func() {
 		if recover() != nil {

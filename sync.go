@@ -19,9 +19,9 @@ import (
 // syncTimeout limits the time a caller waits for the delivery of its record.
 const syncTimeout = 250 * time.Millisecond
 
-// sync waits until the records logged so far are delivered, for at most syncTimeout. There is no
-// error, because the remaining records are not lost: they are delivered later. sync does not probe
-// a destination whose circuit is open.
+// sync waits until the records logged so far are delivered, for at most syncTimeout. It returns no
+// error, because the remaining records are delivered later. It does not probe a destination whose
+// circuit is open.
 func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
@@ -51,15 +51,14 @@ func (c *core) lastSync() {
 	}
 }
 
-// nonFatal caches positions of log calls that are neither log.Fatal nor log.Panic. Each hash of a
-// position has 8 entries (64 bytes).
+// nonFatal caches the positions of log calls that are neither log.Fatal nor log.Panic. There are 8
+// entries (64 bytes) for each hash of a position.
 var nonFatal [512][8]atomic.Uintptr
 
 // endsProgram reports whether the current record comes from log.Fatal or log.Panic. slog.SetDefault
-// and slog.NewLogLogger pass on the lines of these functions like any other line. Only the stack
-// shows the difference, so endsProgram searches it. pc is the position of the record. If it is not
-// 0, the stack is searched once per position. It is 0 if package log writes no positions, which is
-// the default.
+// and slog.NewLogLogger pass on the lines of these functions like all other lines, so only the
+// stack shows the difference. pc is the position of the record: the stack is searched once for each
+// pc. By default package log writes no positions, and pc is 0.
 func endsProgram(pc uintptr) bool {
 	positions := &nonFatal[(pc^pc>>9)%uintptr(len(nonFatal))]
 	if pc != 0 {

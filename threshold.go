@@ -4,9 +4,9 @@ import "log/slog"
 
 // A threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
-	v     *slog.LevelVar // holds constant levels as well, because reading it takes one atomic load
+	v     *slog.LevelVar // also holds constant levels, because reading it takes one atomic load
 	fixed bool           // v is constant
-	other slog.Leveler   // called for each record if v is nil; if other is nil too, the level of the logger applies
+	other slog.Leveler   // called for each record if v is nil; if other is also nil, the level of the logger applies
 }
 
 // newThreshold returns the threshold for l, the argument of the option Level. A nil l means the
@@ -26,7 +26,7 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-// follows reports whether the output has no level and uses the level of the logger.
+// follows reports whether the output has no level of its own and uses the logger's.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
 // level returns the threshold for a record of a logger whose level is loggerLevel.
