@@ -20,10 +20,10 @@ import (
 type Options struct {
 	// Level returns the level of the record of a request. status is 0 if the handler has hijacked
 	// or aborted the connection without sending a status. If the logger is disabled at the level,
-	// the request is not logged. If the handler panics, Level is not called and the level is
+	// the request is not logged. If the handler panics, Level is not called, and the level is
 	// slog.LevelError. If Level panics, the level is slog.LevelError, and the attribute level_panic
 	// is the value of the panic. Default: slog.LevelError for status 500 and above, slog.LevelWarn
-	// for 400 and above, otherwise slog.LevelInfo.
+	// for 400 and above, and slog.LevelInfo below.
 	Level func(r *http.Request, status int) slog.Level
 
 	// Attrs returns additional attributes of a completed request, such as its route:
@@ -90,11 +90,11 @@ type logger struct {
 	Options // with defaults for nil fields
 }
 
-// serve calls next, and logs the request when next returns or panics. After a panic is logged, it
-// continues to the server.
+// serve calls next, and logs the request when next returns or panics. After logging a panic, it
+// passes the panic on to the server.
 func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	rw := &writer{ResponseWriter: w}
-	path := r.URL.Path // copied, because handlers may change it
+	path := r.URL.Path // a copy, because handlers may change r.URL
 	start := time.Now()
 	returned := false
 	defer func() {
@@ -111,8 +111,8 @@ func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	returned = true
 }
 
-// log logs the request r with the given path and duration. p is the value of the panic of the
-// handler, or nil.
+// log logs the request r with the given path and duration. p is the value of the handler's panic,
+// or nil.
 func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration, p any) {
 	aborted := p == http.ErrAbortHandler
 	panicked := p != nil && !aborted
@@ -170,7 +170,7 @@ func contain(f func()) (fault any) {
 }
 
 // requestID returns the id of a request: the header X-Request-Id of the request, which a proxy may
-// have set, or, if it is empty, the header X-Request-Id of the response.
+// have set, or of the response if the request has none.
 func requestID(w *writer, r *http.Request) string {
 	const header = "X-Request-Id"
 	if id := r.Header.Get(header); id != "" {

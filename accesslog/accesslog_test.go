@@ -136,7 +136,8 @@ func TestOptionsSetLevelAndAttributes(t *testing.T) {
 	}
 }
 
-// A panic in Options.Level or Options.Attrs becomes an attribute. The request is served and logged.
+// A panic in Options.Level or Options.Attrs becomes an attribute. The request is still served and
+// logged.
 func TestPanicsOfOptionsBecomeAttributes(t *testing.T) {
 	rec := forebaytest.New(t)
 	h := New(rec.Logger().Slog(), &Options{
@@ -267,7 +268,7 @@ func TestServerSeesThePanic(t *testing.T) {
 	}
 }
 
-// The optional methods of the server's ResponseWriter work through type assertions and through
+// The optional methods of the server's ResponseWriter work through type assertions and
 // http.ResponseController.
 func TestWriterKeepsOptionalMethods(t *testing.T) {
 	dir := t.TempDir()
@@ -343,8 +344,8 @@ func TestWriterKeepsOptionalMethods(t *testing.T) {
 	}
 }
 
-// If the server's ResponseWriter has no optional methods, the optional methods of the handler's
-// ResponseWriter return errors.
+// If the server's ResponseWriter lacks an optional method, the same method of the handler's
+// ResponseWriter returns an error.
 func TestWriterWithoutOptionalMethods(t *testing.T) {
 	rec := forebaytest.New(t)
 	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}
@@ -388,8 +389,8 @@ func TestRequestAllocations(t *testing.T) {
 	r.Header.Set("User-Agent", "tester")
 	r.Header.Set("X-Request-Id", "r-1")
 	w := nullWriter{http.Header{}}
-	// Two allocations: the writer, and the memory for attributes beyond the five that a slog.Record
-	// holds.
+	// The two allocations are the writer and the memory for attributes beyond the five that a
+	// slog.Record holds.
 	if n := allocs.PerRun(100, func() { h.ServeHTTP(w, r) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}

@@ -38,7 +38,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteString implements io.StringWriter. Unlike Write, it does not need a copy of the string.
+// WriteString implements io.StringWriter. Unlike Write, it needs no copy of the string.
 func (w *writer) WriteString(s string) (int, error) {
 	w.begin()
 	n, err := io.WriteString(w.ResponseWriter, s)
@@ -72,14 +72,14 @@ func (w *writer) FlushError() error {
 	return err
 }
 
-// Hijack implements http.Hijacker. The status and the size of a hijacked response are not known.
+// Hijack implements http.Hijacker. The status and the size of a hijacked response are unknown.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.hijacked = w.hijacked || err == nil
 	return conn, rw, err
 }
 
-// begin records that the response has begun. If no status was sent, the status is 200.
+// begin records that the response has begun. If no status was sent, it is 200.
 func (w *writer) begin() {
 	if w.status == 0 {
 		w.status = http.StatusOK

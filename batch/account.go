@@ -8,7 +8,7 @@ import (
 // Reason is the reason for dropping a record.
 type Reason uint8
 
-// The reasons. Every dropped record has one; docs/OPERATING.md lists the remedies.
+// The reasons. Each dropped record has one. docs/OPERATING.md lists the remedies.
 const (
 	Full     Reason = iota // memory was full, and the policy does not wait or its time limit has passed
 	Oversize               // larger than MaxRecord
@@ -133,7 +133,7 @@ func (a Account) String() string {
 type Report struct {
 	Account
 	// Unknown is the number of records in Dropped[Shutdown] that may have arrived: they were sent,
-	// by this process or an earlier one, and had no answer when the time limit of Close ended.
+	// by this or an earlier process, and had no answer when the time limit of Close ended.
 	Unknown uint64
 	// KeptIn lists the directories of the records counted by Kept, separated by commas.
 	KeptIn string
@@ -143,8 +143,8 @@ type Report struct {
 // including records in a spool.
 func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Total() }
 
-// Kept returns the number of records stored on disk for the next start: after a Close, the pending
-// records in crash-safe memory or a spool. The next start may recover more records, because
-// delivered records that follow an undelivered one are sent again. The number of additional records
-// is at most the number of records in flight at each failure.
+// Kept returns the number of records that remain on disk for the next start: the records pending
+// after a Close in crash-safe memory or a spool. The next start may recover more records, because
+// delivered records that follow an undelivered one are sent again. That number is at most the
+// number of records in flight at each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

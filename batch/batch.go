@@ -60,23 +60,23 @@ type Record struct {
 // The caller of Send owns the memory, which is valid until Send returns. Methods that read a Batch
 // are safe for concurrent use; methods that change it are not.
 type Batch struct {
-	// Runs contains the records, in parts whose bytes are contiguous. [Batch.All] and
+	// Runs contains the records in parts whose bytes are contiguous. [Batch.All] and
 	// [Batch.AppendTo] read them. To change Runs, use the methods of Batch, which maintain Len and
 	// Bytes.
 	Runs []layout.Run
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
 	// Origin and the ticket of a record together identify the record permanently. Origin is the id
-	// of the memory that accepted the record: the id of its crash-safe file if it has one,
-	// otherwise a random number. It does not change when the record is sent again, stored in a
-	// spool, or sent by another process after a crash. All records of a batch have the same Origin.
-	// A zero Origin identifies nothing. It is zero in a batch of gap markers, in a batch that was
-	// not made from memory of an output, and in batches that earlier versions wrote to a spool.
+	// of the memory that accepted the record: the id of its crash-safe file if it has one, or a
+	// random number. It does not change when the record is sent again, stored in a spool, or sent
+	// by another process after a crash. All records of a batch have the same Origin. A zero Origin
+	// identifies nothing. It is zero in a batch of gap markers, in a batch that was not made from
+	// memory of an output, and in batches that earlier versions wrote to a spool.
 	Origin [16]byte
 
 	n      int
 	bytes  int
-	copied bool // the last run consists of copies made by Append
+	copied bool // the last run contains copies made by Append
 }
 
 // Add appends the records of a slab without copying them: b shares the memory of the slab. An empty
@@ -92,7 +92,7 @@ func (b *Batch) Add(r layout.Run) {
 }
 
 // Append appends a copy of a record. If ticket is 0, the record gets the last ticket plus one.
-// Append is for tests, and for handlers that convert a batch.
+// Append is for tests and for handlers that convert a batch.
 func (b *Batch) Append(rec []byte, ticket uint64, m Meta) {
 	if ticket == 0 {
 		ticket = b.Last() + 1

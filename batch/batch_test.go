@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Append copies its record, and never writes to the memory of a slab that Add shares, not even
-// after Reset.
+// Append copies its record. It never writes to the memory of a slab that Add shares, not even after
+// Reset.
 func TestAppendLeavesSharedMemory(t *testing.T) {
 	slab := []byte("one|two|free")
 	shared := layout.NewRun(slab[:4], []layout.Slot{{Ticket: 1, Len: 4}})

@@ -12,12 +12,11 @@ import "time"
 type Codec interface {
 	// ContentType returns the name of the wire format, such as "application/x-ndjson". Codecs with
 	// equal content types can read each other's records. A destination that requires one format
-	// returns an error for others when it is created.
+	// rejects other formats when it is created.
 	ContentType() string
 
-	// AppendJSON appends rec, one record in this wire format, as one JSON object without a newline
-	// to dst. Bytes that cannot be parsed are written as {"raw":"…"}, without an error. AppendJSON
-	// retains neither slice.
+	// AppendJSON appends rec, one record in this wire format, to dst as one JSON object without a
+	// newline. It appends a record that it cannot parse as {"raw":"…"}. It retains neither slice.
 	AppendJSON(dst, rec []byte, m Meta) []byte
 
 	// AppendMarker appends a record in this wire format that reports d, the drops since the

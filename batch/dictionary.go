@@ -5,7 +5,7 @@ package batch
 // stored on disk with the records, so that another process can read them. The methods must be safe
 // for concurrent use.
 type Dictionary interface {
-	// AppendStream appends the definition of stream id to dst. It also reports whether id was ever
+	// AppendStream appends the definition of stream id to dst. It returns false if id was never
 	// assigned.
 	AppendStream(dst []byte, id uint32) ([]byte, bool)
 

@@ -5,8 +5,8 @@ import (
 )
 
 // An Event is a transition of interest to an operator: the first failure of a destination, its
-// recovery, a panic, the first of consecutive drops. Not every failure is an event, but the counters
-// include all of them. docs/OPERATING.md describes each event and its remedy.
+// recovery, a panic, or the first of several consecutive drops. Not every failure is an event, but
+// the counters include all failures. docs/OPERATING.md describes each event and its remedy.
 type Event struct {
 	// Output is the name of the output or destination.
 	Output string

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// batchOf returns a batch of lines. The test of a driver can make its batches in the same way.
+// batchOf returns a batch of lines. Tests of drivers can use the same code.
 func batchOf(lines ...string) *batch.Batch {
 	var b batch.Batch
 	for i, l := range lines {

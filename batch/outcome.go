@@ -108,14 +108,14 @@ func (e *advisedError) Error() string { return e.err.Error() }
 func (e *advisedError) Unwrap() error { return e.err }
 
 // ErrUnanswered is wrapped by the Why of an [Outcome] if the destination sent no complete answer.
-// It may have accepted the open records. If Close drops them later, they are counted in
-// [Report].Unknown.
+// The destination may have accepted the open records. If Close drops them later, they are counted
+// in [Report].Unknown.
 var ErrUnanswered = errors.New("no answer")
 
 var errNoReason = errors.New("no reason given")
 
-// Err returns the reason why not all records are settled: Why if there are open records, otherwise
-// Refusal. It returns nil if all records are settled.
+// Err returns the reason why not all records are settled: Why if there are open records, or Refusal
+// if there are none. It returns nil if all records are settled.
 func (o *Outcome) Err() error {
 	var err error
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Check finds invalid outcomes, and Err returns the reason why not all records are settled.
+// Check rejects invalid outcomes, and Err returns the reason why not all records are settled.
 func TestOutcome(t *testing.T) {
 	why, refusal := errors.New("why"), errors.New("refusal")
 	for _, tt := range []struct {

@@ -67,7 +67,7 @@ func Parse(text []byte) (ID, error) {
 	return id, nil
 }
 
-// notRead returns the error for a text that is not an ID.
+// notRead returns the error for text that is not an ID.
 func notRead(text []byte) error {
 	return fmt.Errorf("dedup: cannot read the id %.60q: %w", text, errForm)
 }

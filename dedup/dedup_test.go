@@ -36,8 +36,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A Window agrees with a set of all ids for tickets within the window. Tickets below the window count as
-// new.
+// For tickets within the window, a Window agrees with a set of all ids. Tickets below the window
+// count as new.
 func TestWindowMatchesASet(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -2,10 +2,10 @@ package dedup
 
 // Options configures a [Window]. The zero value is valid.
 type Options struct {
-	// Records is the size of the window of an origin: a repeated record is detected if its
-	// ticket is at most that far below the highest one. The window must cover the records
-	// that the sender had in flight and parked when their answers were lost. It is rounded
-	// up to a multiple of 64. Default 65,536, which is 8 KiB per origin.
+	// Records is the size of the window of an origin. A repeated record is detected if its ticket
+	// is at most this far below the highest one. The window must cover the records that the sender
+	// had in flight and parked when their answers were lost. It is rounded up to a multiple of 64.
+	// Default 65,536, which is 8 KiB per origin.
 	Records int
 	// Origins is the maximum number of origins; the least recently seen one is removed
 	// first. A process has one origin for each output, and new ones after each start.
@@ -18,7 +18,7 @@ type Window struct {
 	words   int // size of the bitmap of an origin, in words of 64 records
 	most    int // maximum number of origins
 	origins map[[16]byte]*origin
-	newest  origin // ring of all origins: newest.next is the most recently seen, newest.prev the least
+	newest  origin // ring of all origins: newest.next is the most recently seen, newest.prev the least recently seen
 	stats   Stats
 }
 
@@ -57,8 +57,9 @@ func New(o *Options) *Window {
 }
 
 // First marks the record with the given id as received, and reports whether it was received for the
-// first time. If that is unknown, because the ticket is below the window of its origin or id is the
-// zero ID, First returns true: a consumer should process a record twice rather than lose it.
+// first time. If the ticket is below the window of its origin, or id is the zero ID, that is
+// unknown. First then returns true, because a consumer should process a record twice rather than
+// lose it.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++
@@ -88,8 +89,8 @@ func (w *Window) First(id ID) bool {
 // Stats returns the counters of the Window.
 func (w *Window) Stats() Stats { return w.stats }
 
-// slide makes ticket, which is above top, the highest one, and clears the bits of the tickets
-// between them: these bits belong to tickets that leave the window. size is the size of the window.
+// slide makes ticket, which is above top, the highest one. It clears the bits of the tickets in
+// between, which are reused from tickets that leave the window. size is the size of the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)

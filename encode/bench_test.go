@@ -76,7 +76,7 @@ func (u *loggedUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Int("id", u.ID), slog.String("name", u.Name), slog.Bool("admin", u.Admin))
 }
 
-// An appender has the method AppendAttrs of a benchUser, but not its method LogValue.
+// An appender has the method AppendAttrs of a benchUser but not its method LogValue.
 type appender struct{ u *benchUser }
 
 func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return a.u.AppendAttrs(dst) }

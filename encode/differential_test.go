@@ -141,8 +141,8 @@ func (p *program) value(depth int) slog.Value {
 	case 25:
 		return slog.AnyValue(numbered(p.int64()))
 	case 26:
-		// slog writes a jsonError that is an attribute as an object, whereas this package writes
-		// its message. In a wrapped error both write the message.
+		// slog writes an attribute that is a jsonError as an object, while this package writes its
+		// message. In a wrapped error, both write the message.
 		return slog.AnyValue(fmt.Errorf("w: %w", jsonError{p.string()}))
 	case 27:
 		return slog.AnyValue([]time.Duration{time.Duration(p.int64())})
@@ -175,8 +175,8 @@ func (p *program) value(depth int) slog.Value {
 }
 
 func (p *program) time() time.Time {
-	// Both encoders write a time with nine decimals that do not end in 0 in the same way. slog
-	// writes invalid JSON for years outside RFC 3339.
+	// Both encoders write a time in the same way if its nine decimals do not end in 0. slog writes
+	// invalid JSON for years outside RFC 3339.
 	return time.Unix(p.int64()%62_000_000_000, int64(p.byte())*10+1).In(time.FixedZone("", int(int8(p.byte()))*300))
 }
 
@@ -260,8 +260,9 @@ func differential(t *testing.T, data []byte) {
 	for _, replace := range []func([]string, slog.Attr) slog.Attr{nil, replaceSome} {
 		var got, want bytes.Buffer
 		// If a group becomes empty, slog omits the comma before the next attribute, which dropEmpty
-		// detects as invalid JSON. It also keeps the group in the path of later ReplaceAttr calls,
-		// which cannot be detected. Therefore no group may become empty if there is a ReplaceAttr.
+		// detects as invalid JSON. slog also keeps the group in the path of later ReplaceAttr
+		// calls, which the test cannot detect. Therefore no group may become empty if there is a
+		// ReplaceAttr.
 		p := program{data: data, rest: 40, keep: replace != nil}
 		err := p.run(
 			testHandler{JSON(&Options{OwnLocation: true, ReplaceAttr: replace}).Scope(), &got},
@@ -283,8 +284,8 @@ func differential(t *testing.T, data []byte) {
 }
 
 // dropEmpty removes empty groups, and reports whether the text is valid JSON. slog writes an empty
-// group for a LogValuer that returns one, contrary to its documentation. dropEmpty works on the
-// text, to keep the order and the notation.
+// group for a LogValuer that returns one, contrary to its documentation. dropEmpty edits the text,
+// which preserves order and notation.
 func dropEmpty(s string) (string, bool) {
 	for line := range strings.Lines(s) {
 		if !json.Valid([]byte(line)) {

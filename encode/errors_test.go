@@ -137,7 +137,7 @@ func TestErrorChainIsBounded(t *testing.T) {
 	}
 }
 
-// Types of errors with stacks, as several packages define them.
+// Error types with stacks, as in several packages.
 type (
 	pkgFrame  uintptr
 	pkgStack  []pkgFrame
@@ -240,7 +240,7 @@ func TestStacksOfErrorTypes(t *testing.T) {
 			t.Errorf("got %s want %s", got, c.want)
 		}
 	}
-	// A long stack is cut, and invalid program counters are written as frames.
+	// A long stack is truncated, and invalid program counters are written as frames.
 	got := encodeOne(t, JSON(chained), slog.Any("err", goError{make([]uintptr, 1<<20)}))
 	if n := strings.Count(got, `":0"`); n != 64 {
 		t.Errorf("%d frames", n)
@@ -268,13 +268,13 @@ func (e *maybeStack) Callers() []uintptr {
 	return e.pcs
 }
 
-// An error whose stack method returns nothing does not hide the stack of another error. Each stack
-// method is called once.
+// An error whose stack method returns nothing does not hide the stack of a different error. Each
+// stack method is called once.
 func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	pcs := callers()
 	const found, crashed = `"err_stack":["github.com/forebay-log/forebay/encode.callers `, `"err_stack":"!PANIC: no stack"`
 	for name, c := range map[string]struct {
-		make func() []*maybeStack // the first one is logged
+		make func() []*maybeStack // the first error is logged
 		want string
 	}{
 		"empty below": {func() []*maybeStack {
@@ -328,7 +328,7 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	if got := encodeOne(t, JSON(chained), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
 		t.Errorf("asked %d times: %s", shared.asked, got)
 	}
-	// An empty stack does not hide that of a wrapped or joined error of another type either.
+	// An empty stack does not hide the stack of a wrapped or joined error of another type.
 	for _, err := range []error{wrapStack{goError{pcs}, goError{}}, errors.Join(goError{}, goError{pcs}), errors.Join(textError{}, goError{pcs})} {
 		if got := encodeOne(t, JSON(chained), slog.Any("err", err)); !strings.Contains(got, found) {
 			t.Errorf("no stack: %s", got)
@@ -337,8 +337,8 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 }
 
 // If the value of a key is a string, no other key begins with that key and a dot, because
-// Elasticsearch interprets such a key as a member of an object and refuses the record. A group with
-// the same name as an error is an exception: the caller is responsible for it.
+// Elasticsearch would interpret such a key as a member of an object and reject the record. The
+// caller must avoid a group with the same name as an error.
 func TestNoKeyExtendsKeyOfString(t *testing.T) {
 	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
 	attrs := []slog.Attr{

@@ -59,7 +59,8 @@ func ExampleConsole() {
 }
 
 func ExampleScope() {
-	// The attributes of WithAttrs and the group are encoded once, here, and not for each record.
+	// The attributes of WithAttrs and the group are encoded here, once, rather than for each
+	// record.
 	s := encode.JSON(&encode.Options{TimeKey: "-"}).Scope().WithAttrs([]slog.Attr{slog.String("app", "shop")}).WithGroup("req")
 	for i := range 2 {
 		out, _, _ := s.Append(nil, &encode.Record{Message: "served", Attrs: []slog.Attr{slog.Int("id", i)}})

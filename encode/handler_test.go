@@ -116,7 +116,7 @@ func TestSlogtestLogfmt(t *testing.T) {
 }
 
 // parseLogfmt is a strict parser of logfmt. It requires one space between pairs, keys that need no
-// quotes, and quotes around values that need them and no others.
+// quotes, and quotes around exactly those values that need them.
 func parseLogfmt(line string) (pairs [][2]string, err error) {
 	for rest := line; rest != ""; {
 		k := strings.IndexAny(rest, "= \"\t\n")

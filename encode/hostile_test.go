@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Values that can make an encoder panic, loop or overflow the stack.
+// These values can make an encoder panic, loop or overflow the stack.
 
 type panicValuer struct{}
 
@@ -345,8 +345,7 @@ func codecCheck(t *testing.T, e Encoder, rec []byte) {
 	checkJSONLine(t, e.Codec().AppendJSON([]byte("x"), rec, batch.Meta{}), rec)
 }
 
-// checkJSONLine checks that a codec has appended one JSON object, without a newline, to dst, which
-// was "x".
+// checkJSONLine checks that a codec has appended one JSON object, without a newline, to "x".
 func checkJSONLine(t *testing.T, out, rec []byte) {
 	t.Helper()
 	if len(out) < 3 || out[0] != 'x' || out[1] != '{' || !json.Valid(out[1:]) || bytes.ContainsAny(out, "\r\n") || !utf8.Valid(out) {
@@ -373,7 +372,7 @@ func TestHostileStringsDoNotBreakLines(t *testing.T) {
 	}
 }
 
-// Hostile texts are escaped as follows.
+// Hostile texts are escaped.
 func TestHostileTextIsEscaped(t *testing.T) {
 	values := hostileValues()
 	for _, c := range []struct{ name, json, logfmt string }{
@@ -476,7 +475,7 @@ type ownMarshaler struct{ Self *ownMarshaler }
 
 func (*ownMarshaler) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
 
-// If the time does not fit into an int64 of nanoseconds, it counts as unknown in Meta.
+// If the time in nanoseconds does not fit into an int64, it is unknown in Meta.
 func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 	for _, c := range []struct {
 		t    time.Time
@@ -504,7 +503,7 @@ func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 	}
 }
 
-// Deep or wide values do not terminate the process: a stack overflow cannot be recovered.
+// Deep or wide values do not terminate the process by a stack overflow, which cannot be recovered.
 func TestNestingIsBounded(t *testing.T) {
 	n := race.Fewer(100_000, 10) // encoding/json overflows the stack for the full depth
 	const deep = `"!ERROR:encode: the value is nested too deeply"`
@@ -514,7 +513,7 @@ func TestNestingIsBounded(t *testing.T) {
 		}
 	}
 	shared := &twins{}
-	for range 40 { // 2^40 values, if every pointer is followed
+	for range 40 { // 2^40 values if every pointer is followed
 		shared = &twins{shared, shared}
 	}
 	if got := value(t, JSON(nil), shared); got != `"!ERROR:encode: the value holds more than 1048576 others"` {
@@ -522,7 +521,7 @@ func TestNestingIsBounded(t *testing.T) {
 	}
 }
 
-// Lists of a million values, and groups and values without end, are bounded.
+// Lists of a million values, and endless groups and values, are written only in part.
 func TestWidthIsBounded(t *testing.T) {
 	race.Skip(t)
 	if got := value(t, JSON(nil), make([]any, (1<<20)+1)); len(got) != 5*((1<<20)+1)+1 {

@@ -60,7 +60,7 @@ func JSON(o *Options) Encoder {
 	return e
 }
 
-// appendJSON implements Append for JSON without a ReplaceAttr.
+// appendJSON implements Append for JSON without ReplaceAttr.
 func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 	e := s.e
 	rest := e.levelString(r.Level)
@@ -94,7 +94,7 @@ func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 }
 
 // appendTimeJSON appends the time of r in a format other than rfc3339nano. It escapes the result of
-// a layout, which may contain any characters.
+// a layout, which may contain any character.
 func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	start := len(dst)
 	dst = e.Time.Append(dst, r.Time, &r.Cache.Times, values.OwnTime)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A KnownError has the text of its field Err, and errors.Is and errors.As find the Err.
+// A KnownError has the text of its field Err, which errors.Is and errors.As find.
 func TestKnownErrorBehavesAsItsErr(t *testing.T) {
 	n := 0
 	asked := askedError{&n}
@@ -80,8 +80,8 @@ func (appendingError) Error() string { return "text" }
 // AppendAttrs implements AttrAppender.
 func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("a", 1)) }
 
-// A KnownError without an Err, or with a nil pointer as Err, is written as an error. An empty
-// Rendered is written as null.
+// A KnownError whose Err is nil or a nil pointer is written as an error. An empty Rendered is
+// written as null.
 func TestKnownErrorWithoutErr(t *testing.T) {
 	v := values.NewValues(values.Style{Errors: values.ErrorObject})
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ func Logfmt(o *Options) Encoder {
 	return e
 }
 
-// headLogfmt appends the built-in attributes. It is used without ReplaceAttr.
+// headLogfmt appends the built-in attributes if there is no ReplaceAttr.
 func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	if !r.Time.IsZero() && e.timeKey != omitted {
 		dst = append(dst, e.timeHead...)
@@ -62,5 +62,5 @@ func (e *encoder) sourceText(dst []byte, f *values.Frame) []byte {
 	return append(jsontext.AppendInt(append(dst, name+".line="...), int64(f.Source.Line)), ' ')
 }
 
-// textKey returns the key as logfmt writes it, and an equals sign.
+// textKey returns the key in the form that logfmt uses, with an equals sign.
 func textKey(key string) string { return string(append(jsontext.AppendName(nil, key), '=')) }

@@ -34,7 +34,7 @@ var escapePieces = []string{
 	"\xee\x80\x80", "\xef\xbf\xbd", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5", "\xff", "\xe2\x80", "\xe2",
 }
 
-// literal replaces the escape \ufffd by the character, because encoding/json writes it literally
+// literal replaces the escape \ufffd with the character, because encoding/json writes the character
 // since Go 1.27.
 func literal(text string) string {
 	return strings.NewReplacer(`\\`, `\\`, `\ufffd`, "\ufffd").Replace(text)

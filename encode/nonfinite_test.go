@@ -42,8 +42,7 @@ type Outer struct {
 
 type Shown struct{ Seen float64 }
 
-// NaN and the infinities are written as strings in every type. Values of the caller are not
-// changed.
+// NaN and the infinities are written as strings in every type. The caller's values are not changed.
 func TestNonFiniteNumbersAreStrings(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	outer := Outer{
@@ -78,8 +77,8 @@ func TestNonFiniteNumbersAreStrings(t *testing.T) {
 		t.Errorf("the value was changed: %+v", outer)
 	}
 
-	// A value that encoding/json refuses for another reason is replaced by an error text, and no
-	// other value is lost. Releases of Go have different texts of this error.
+	// A value that encoding/json rejects for another reason is replaced with an error text, which
+	// depends on the release of Go. No other value is lost.
 	_, bad := json.Marshal(jsonBad{})
 	for want, v := range map[string]any{
 		`{"a":"NaN","b":"!ERROR:json: unsupported type: chan int"}`: map[string]any{"a": nan, "b": make(chan int)},

@@ -176,7 +176,7 @@ func TestKeysOfBuiltins(t *testing.T) {
 			t.Errorf("got %swant %s", out, c.want)
 		}
 	}
-	// The separators are correct, whichever built-in attributes are omitted.
+	// The separators are correct for any combination of omitted built-in attributes.
 	for _, o := range []Options{{TimeKey: "-", LevelKey: "-", MessageKey: "-"}, {MessageKey: "-"}, {LevelKey: "-", MessageKey: "-"}} {
 		s := JSON(&o).Scope()
 		for _, s := range []Scope{s, s.WithAttrs([]slog.Attr{slog.Int("w", 1)}), s.WithGroup("g"), s.WithGroup("g").WithAttrs([]slog.Attr{slog.Int("w", 1)})} {

@@ -33,8 +33,8 @@ func structOf(tags ...reflect.StructTag) any {
 	return reflect.New(reflect.StructOf(fields)).Interface()
 }
 
-// Values that this package encodes without encoding/json have the JSON that encoding/json writes.
-// So do all other values.
+// All values have the JSON that encoding/json writes, including those encoded without
+// encoding/json.
 func TestPlannedValuesEqualEncodingJSON(t *testing.T) {
 	n, s, f := 5, "s", 2.5
 	ps := &s
@@ -99,8 +99,8 @@ func TestPlannedValuesEqualEncodingJSON(t *testing.T) {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
 		}
 	}
-	// A tag name with a character that encoding/json does not allow is ignored, although later
-	// releases of Go use a part of it.
+	// A tag name with a character that encoding/json does not allow is ignored. Later releases of
+	// Go use a part of it.
 	if got := value(t, JSON(nil), structOf(`json:"a\"<"`)); got != `{"A":0}` {
 		t.Error(got)
 	}

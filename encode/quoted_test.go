@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A loud is a value whose JSON has n letters.
+// A loud is a value whose JSON consists of n letters.
 type loud struct{ n int }
 
 func (l loud) MarshalJSON() ([]byte, error) {

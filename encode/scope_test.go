@@ -97,8 +97,8 @@ func TestScopesAreImmutable(t *testing.T) {
 	}
 }
 
-// ReplaceAttr receives the groups of an attribute, whatever the order of WithAttrs and WithGroup
-// calls. Built-in attributes are in no group.
+// ReplaceAttr receives the groups of an attribute, regardless of the order of WithAttrs and
+// WithGroup calls. Built-in attributes are in no group.
 func TestReplaceAttrReceivesGroups(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -129,8 +129,8 @@ func TestReplaceAttrReceivesGroups(t *testing.T) {
 	}
 }
 
-// ReplaceAttr receives the same groups as in slog, also for members of the source position, and for
-// built-in attributes that it has replaced by groups.
+// ReplaceAttr receives the same groups as in slog, including for members of the source position and
+// for built-in attributes that it has replaced with groups.
 func TestReplaceAttrGroupsAsInSlog(t *testing.T) {
 	var calls []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -207,7 +207,7 @@ type noAttrs struct{}
 
 func (noAttrs) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 
-// A shrinker is an AttrAppender that does not return the attributes in dst.
+// A shrinker is an AttrAppender that does not return the attributes already in dst.
 type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
@@ -276,7 +276,7 @@ func TestAttrAppenderMemoryIsAllocatedOnce(t *testing.T) {
 			}
 		}
 	}
-	// A slice of the AttrAppender is neither cleared nor changed.
+	// A slice that belongs to the AttrAppender is neither cleared nor changed.
 	own := cached{slog.Int("x", 1), slog.Any("y", &wide{2, nil}), slog.Int("z", 3)}
 	for range 2 {
 		if got, want := encode(own), `{"msg":"m","v":{"x":1,"y":{"a":0,"a":1,"z":0,"z":1},"z":3}}`+"\n"; got != want {
@@ -428,7 +428,7 @@ func TestUsualRecordsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The encoded record depends neither on the capacity nor on the content of dst.
+// The encoded record does not depend on the capacity and the content of dst.
 func TestResultIsIndependentOfCapacity(t *testing.T) {
 	attrs := append(tenMixed(), slog.Group("g", slog.Int("n", 1), slog.String("", "")), slog.String("a key of more than sixteen bytes", "x"),
 		slog.String("a key of more than thirty-two bytes, which is rare", strings.Repeat("v", 100)), slog.String("esc\"", "\x00\xff日本\u2028"), slog.Any("raw", json.RawMessage(`[1]`)))
@@ -452,8 +452,8 @@ func TestResultIsIndependentOfCapacity(t *testing.T) {
 	}
 }
 
-// go-logfmt can parse the keys: they are UTF-8, and spaces, control characters, '=', '"' and U+FFFD
-// are replaced by '_'.
+// go-logfmt can parse the keys. They are UTF-8, and spaces, control characters, '=', '"' and U+FFFD
+// are replaced with '_'.
 func TestLogfmtKeysAreParsable(t *testing.T) {
 	keys := append([]string{"a\ufffdb", "\ufffd", "\xff", "", "a=b", "a b", "\"", "a\nb", "\u2028", "\u202e", "é.ж", "日本"}, escapePieces...)
 	for _, key := range keys {

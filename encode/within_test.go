@@ -162,7 +162,7 @@ func TestMethodsAreCalledWithinValues(t *testing.T) {
 	}
 }
 
-// An againValuer is a LogValuer that returns a list that contains itself.
+// An againValuer is a LogValuer that returns a list containing another againValuer.
 type againValuer struct{ width int }
 
 func (v againValuer) LogValue() slog.Value {
@@ -173,7 +173,7 @@ func (v againValuer) LogValue() slog.Value {
 	return slog.AnyValue(list)
 }
 
-// An againGroup is a LogValuer that returns a group with lists that contain itself.
+// An againGroup is a LogValuer that returns a group with lists containing another againGroup.
 type againGroup struct{ width int }
 
 func (v againGroup) LogValue() slog.Value {
@@ -184,7 +184,7 @@ func (v againGroup) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("list", list), slog.Any("map", map[string]any{"v": v}))
 }
 
-// Methods that return similar values without end are called a limited number of times, in every
+// Methods that endlessly return similar values are called a limited number of times, in every
 // combination of types.
 func TestEndlessMethodsWithinValuesAreBounded(t *testing.T) {
 	for _, v := range []any{[]any{againValuer{1}}, []any{againValuer{2}}, map[string]any{"a": againGroup{1}}, struct{ V any }{[]any{groupValuer{1}, &selfAppender{1}}}} {

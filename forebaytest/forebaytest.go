@@ -46,7 +46,7 @@ import (
 type Recorder struct {
 	t      testing.TB
 	log    *forebay.Logger
-	stderr io.Writer // os.Stderr; another writer in tests of this package
+	stderr io.Writer // os.Stderr, except in tests of this package
 
 	mu      sync.Mutex
 	records []Record      // in the order of capture; elements are not changed
@@ -70,7 +70,7 @@ func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
-	t.Cleanup(r.end) // runs after the test function has returned, so that add detects goroutines that still log
+	t.Cleanup(r.end) // runs after the test function has returned, so add detects goroutines that still log
 	return r
 }
 
@@ -148,7 +148,7 @@ func (r *Recorder) add(records []Record) {
 		r.changed = make(chan struct{})
 	case ended:
 		r.stage = reported
-		// t.Log and t.Error would panic after the end of the test, and end the process.
+		// After the end of the test, t.Log and t.Error would panic and end the process.
 		fmt.Fprintf(r.stderr, "forebaytest: logged after the end of %s:%s\n%s", r.t.Name(), indented(records), debug.Stack())
 	}
 }
@@ -185,7 +185,7 @@ func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, arg
 	want := r.patternFor(level, msg, args)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	for seen := 0; ; { // the records before index seen do not match
+	for seen := 0; ; { // the first seen records do not match
 		r.mu.Lock()
 		records, more := r.records, r.changed
 		r.mu.Unlock()

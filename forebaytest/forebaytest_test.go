@@ -329,7 +329,7 @@ the nearest of 1:
 	})
 }
 
-// The captured records are logged at the end of the test if it has failed, and only then.
+// If the test has failed, the captured records are logged at its end.
 func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	f := &fake{}
 	rec := New(f)
@@ -424,7 +424,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// A call of Logger with options returns a new Logger.
+// Logger with options returns a new Logger.
 func TestLoggerOptionsApply(t *testing.T) {
 	f := &fake{}
 	r := New(f)
@@ -452,8 +452,8 @@ func TestLoggerOptionsApply(t *testing.T) {
 	}
 }
 
-// As an output of another Logger, a Recorder receives source positions, whether or not other
-// encoders write them.
+// As an output of another Logger, a Recorder receives source positions, even if no other encoder
+// writes them.
 func TestRecorderAsOutputHasSources(t *testing.T) {
 	r := New(t)
 	l, err := forebay.New(forebay.Console(io.Discard), forebay.Writer(r, forebay.Level(slog.LevelDebug)))

@@ -67,7 +67,7 @@ func quoted(v any) string {
 // parse returns the records in p, which another logger has written.
 func parse(p []byte) []Record {
 	p = bytes.TrimRight(p, "\r\n")
-	// A logger may write several records at once. Only JSON is divided at newlines, because a text
+	// A logger may write several records at once. Only JSON is split at newlines, because a text
 	// may have several lines.
 	first, rest, several := bytes.Cut(p, []byte{'\n'})
 	if several && record.IsObject(first) {
@@ -94,7 +94,7 @@ func parse(p []byte) []Record {
 var goFile = regexp.MustCompile(`^\S+\.go:\d+$`)
 
 // source returns the source position in v, with at most one directory, or "" if v has none. slog
-// writes the position as a group, other loggers as a text.
+// writes the position as a group, and other loggers write a text.
 func source(v slog.Value) string {
 	s := v.String()
 	if v.Kind() == slog.KindGroup {
@@ -118,8 +118,8 @@ func source(v slog.Value) string {
 	return s
 }
 
-// flatten adds the value v with its key to attrs. For a group, it adds the members instead, with
-// the key and a dot as a prefix of their keys.
+// flatten adds the value v with its key to attrs. For a group, it adds the members, with the key
+// and a dot before their keys.
 func flatten(attrs map[string]any, key string, v slog.Value) {
 	if v.Kind() != slog.KindGroup {
 		attrs[key] = plain(v.Any())
@@ -130,8 +130,7 @@ func flatten(attrs map[string]any, key string, v slog.Value) {
 	}
 }
 
-// plain returns the value of an attribute, as returned by package record, in one of the types of
-// Record.Attrs.
+// plain converts the value of an attribute from package record to one of the types in Record.Attrs.
 func plain(v any) any {
 	if n, ok := v.(json.Number); ok {
 		return number(n)
@@ -160,7 +159,7 @@ func plain(v any) any {
 // maxExactDigits is the number of decimal digits that a float64 always represents exactly.
 const maxExactDigits = 15
 
-// number returns the value of a number that is not written in the usual way, such as 1.10 or 1e3.
+// number returns the value of a number in an unusual notation, such as 1.10 or 1e3.
 func number(n json.Number) any {
 	f, err := n.Float64()
 	if err != nil || len(n) > maxExactDigits {
@@ -213,7 +212,8 @@ func (r *Recorder) patternFor(level slog.Level, msg string, args []any) pattern 
 	return p
 }
 
-// matches reports whether rec has the level, the message and at least the attributes of p.
+// matches reports whether rec has the level, the message and at least the attributes of the
+// pattern.
 func (p pattern) matches(rec Record) bool {
 	return rec.Level == p.Level && rec.Message == p.Message && len(p.differences(rec)) == 0
 }
@@ -232,7 +232,7 @@ func (p pattern) differences(rec Record) (lines []string) {
 	return lines
 }
 
-// explain describes the pattern and the most similar one of records, for a failed test.
+// explain describes the pattern and the most similar record, for a failed test.
 func (p pattern) explain(records []Record) string {
 	s := "\n    " + p.line()
 	if len(records) == 0 {
@@ -242,8 +242,7 @@ func (p pattern) explain(records []Record) string {
 	best := -1
 	for _, rec := range records {
 		score := len(p.Attrs) - len(p.differences(rec))
-		// An equal message counts more than an equal level. An equal level counts more than all
-		// attributes.
+		// An equal message counts more than an equal level, which counts more than all attributes.
 		if rec.Message == p.Message {
 			score += 1 << 20
 		}

@@ -38,7 +38,7 @@ func get(url, prefix string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The handlers for operators, on a port of their own.
+// The handlers for operators use a separate port.
 func ExampleNew() {
 	level := new(slog.LevelVar)
 	log, err := forebay.New(forebay.Writer(io.Discard, forebay.Level(level)))

@@ -11,11 +11,11 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// maxHealthyWait is the time after which the destination of a record waiting in memory counts as down,
-// although no attempt has failed: it hangs, or is much too slow.
+// maxHealthyWait is how long a record may wait in memory before its destination counts as down,
+// even without a failed attempt. Such a destination hangs or is much too slow.
 const maxHealthyWait = 30 * time.Second
 
-// maxRoom is the maximum of the reported time until a spool is full. slab.Stats.BurstLeft has the same
+// maxRoom is the maximum reported time until a spool is full. slab.Stats.BurstLeft has the same
 // maximum.
 const maxRoom = 24 * time.Hour
 
@@ -58,9 +58,9 @@ func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, status, "application/json", append(d.json(), '\n'))
 }
 
-// String returns the body of [Ops.Health], so that an Ops is an expvar.Var. To be able to replace
-// it, put it into an expvar.Map: expvar.Publish panics if a name is used twice. This package does
-// not import expvar, which would add /debug/vars to http.DefaultServeMux.
+// String returns the body of [Ops.Health], so an Ops is an expvar.Var. To be able to replace it,
+// put it into an expvar.Map, because expvar.Publish panics if a name is used twice. This package
+// does not import expvar, which would add /debug/vars to http.DefaultServeMux.
 func (o *Ops) String() string {
 	d := o.document()
 	return string(d.json())
@@ -78,7 +78,7 @@ const (
 type document struct {
 	Status     string       `json:"status"`
 	Refused    uint64       `json:"refused"`     // records logged after Close
-	EventsLost uint64       `json:"events_lost"` // events that OnError was too busy to receive
+	EventsLost uint64       `json:"events_lost"` // number of events that OnError was too busy to receive
 	Outputs    []outputPart `json:"outputs"`
 }
 
@@ -100,7 +100,7 @@ type outputPart struct {
 	Spool     *spoolPart        `json:"spool,omitempty"`
 }
 
-// A pendingPart is the number of pending records by place.
+// A pendingPart contains the numbers of pending records by location.
 type pendingPart struct {
 	Slab     uint64 `json:"slab"`     // in memory
 	Spill    uint64 `json:"spill"`    // in the spool
@@ -141,7 +141,7 @@ func (o *Ops) document() document {
 
 // json returns the document as JSON.
 func (d *document) json() []byte {
-	b, _ := json.Marshal(d) // cannot fail: d has only strings, numbers and times
+	b, _ := json.Marshal(d) // the error is nil, because d has only strings, numbers and times
 	return b
 }
 
@@ -174,7 +174,7 @@ func outputOf(st *forebay.OutputStats, now time.Time) outputPart {
 	return out
 }
 
-// An outputHealth is the state of an output, with the start and the reason of a failure.
+// An outputHealth is the state of an output. For a failure, it includes the time and the reason.
 type outputHealth struct {
 	state  string
 	since  time.Time
@@ -206,8 +206,8 @@ func healthOf(st *forebay.OutputStats, now time.Time) outputHealth {
 	return outputHealth{state: stateOK}
 }
 
-// waited returns how long the oldest record of the output has waited: in the slabs, or in the memory of the
-// outlet.
+// waited returns how long the oldest record of the output has waited in the slabs or in the memory
+// of the outlet.
 func waited(d *deliver.OutputStats) time.Duration {
 	return max(d.Slab.OldestWait, d.Deliver.OldestWait)
 }

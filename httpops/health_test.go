@@ -87,8 +87,8 @@ func (g *target) fails(err error) {
 	g.err.Store(&err)
 }
 
-// A failing destination is first failing, then down since its first failure, and ok as soon as it
-// accepts a record.
+// After a failure, a destination is first failing and then down, since its first failure. It is ok
+// as soon as it accepts a record.
 func TestFailingDestinationIsDown(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestFailingDestinationIsDown(t *testing.T) {
 				log.Info("down")
 				time.Sleep(100 * time.Millisecond)
 			}
-			time.Sleep(50 * time.Millisecond) // the last one is on its way
+			time.Sleep(50 * time.Millisecond) // the last record is being sent
 			status, d = health(t, o)
 			out := d.Outputs[0]
 			if status != 503 || d.Status != stateDown || out.State != stateDown || !out.Since.Equal(began) || out.LastError != "connection refused" ||
@@ -132,7 +132,7 @@ func TestFailingDestinationIsDown(t *testing.T) {
 				t.Errorf("%+v, %+v", out, out.Spool)
 			}
 
-			g.hangs.Store(true) // so that a probe can be observed
+			g.hangs.Store(true) // makes the probe observable
 			for out.Circuit != deliver.HalfOpen.String() {
 				time.Sleep(100 * time.Millisecond)
 				status, d = health(t, o)
@@ -159,8 +159,8 @@ func TestFailingDestinationIsDown(t *testing.T) {
 	}
 }
 
-// A hanging destination is down when a record has waited for 30 s, since the arrival of the record.
-// Health does not wait for it.
+// A hanging destination is down once a record has waited for 30 s since it was logged. Health does
+// not wait for the destination.
 func TestHangingDestinationIsDown(t *testing.T) {
 	pipe := func(g *target) io.Writer {
 		g.free = make(chan struct{})
@@ -189,7 +189,7 @@ func TestHangingDestinationIsDown(t *testing.T) {
 				g.hangs.Store(true)
 				began := time.Now()
 				for time.Since(began) < 29*time.Second {
-					// By its own time a record may be as old as it likes.
+					// The time in the record does not matter.
 					_ = log.Router().Handle(t.Context(), slog.NewRecord(began.Add(-time.Hour), slog.LevelInfo, "in a hang", 0))
 					time.Sleep(500 * time.Millisecond)
 				}
@@ -227,8 +227,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// The room of an output whose destination hangs is its free memory, and room_ms is the time until
-// that is full.
+// The room of an output with a hanging destination is its free memory. room_ms is the time until
+// that memory is full.
 func TestRoomOfHangingDestination(t *testing.T) {
 	dir := t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestPipeWithoutReaderIsDown(t *testing.T) {
 	})
 }
 
-// A direct output is down while its last write has failed, or a write hangs.
+// A direct output is down if its last write failed or a write hangs.
 func TestHealthOfDirectOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
@@ -401,7 +401,7 @@ func TestHealthDocument(t *testing.T) {
 		if err := json.Indent(&b, ask(t, o.Health, http.MethodGet).Body.Bytes(), "", "  "); err != nil {
 			t.Fatal(err)
 		}
-		// Go 1.27 writes the character itself for bytes that are no UTF-8.
+		// Go 1.27 writes U+FFFD itself for invalid bytes, and earlier releases its escape.
 		golden(t, "health.golden", bytes.ReplaceAll(b.Bytes(), []byte("\ufffd"), []byte(`\ufffd`)))
 		if got := ask(t, o.Health, http.MethodGet).Body.String(); got != o.String()+"\n" {
 			t.Errorf("%s is not %s", o, got)

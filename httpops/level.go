@@ -73,7 +73,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.v.Level()})
 }
 
-// refuse responds with err as JSON. The status is that of an httpError, otherwise 400.
+// refuse responds with err as JSON. The status is that of an httpError, or 400 for any other error.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var he *httpError
@@ -130,7 +130,7 @@ func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) 
 		fmt.Sprintf("content type %s is not one of application/json, %s, text/plain", kind, formType)}
 }
 
-// bareLevel parses a level or an object that contains one.
+// bareLevel parses a level, or an object that contains a level.
 func bareLevel(text string) (slog.Level, error) {
 	if strings.HasPrefix(text, "{") {
 		return jsonLevel(text)

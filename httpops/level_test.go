@@ -18,7 +18,7 @@ func TestLevelHandler(t *testing.T) {
 	for _, tt := range []struct {
 		method, kind, body string
 		status             int
-		want               string // of the answer
+		want               string // body of the answer
 		level              slog.Level
 	}{
 		{"GET", "", "", 200, `{"level":"WARN"}`, slog.LevelWarn},
@@ -28,7 +28,7 @@ func TestLevelHandler(t *testing.T) {
 		{"PUT", asJSON, `{"level":-8}`, 200, `{"level":"DEBUG-4"}`, -8},
 		{"PUT", asForm, `level=error`, 200, `{"level":"ERROR"}`, slog.LevelError},
 		{"PUT", asForm, `level=info%2B1`, 200, `{"level":"INFO+1"}`, slog.LevelInfo + 1},
-		{"PUT", asForm, "debug", 200, `{"level":"DEBUG"}`, slog.LevelDebug}, // curl -X PUT -d debug
+		{"PUT", asForm, "debug", 200, `{"level":"DEBUG"}`, slog.LevelDebug}, // as curl -X PUT -d debug sends it
 		{"PUT", asForm, "WARN+2", 200, `{"level":"WARN+2"}`, slog.LevelWarn + 2},
 		{"PUT", asForm, `{"level":"debug"}`, 200, `{"level":"DEBUG"}`, slog.LevelDebug},
 		{"PUT", asText, "info\n", 200, `{"level":"INFO"}`, slog.LevelInfo},

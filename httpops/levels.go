@@ -68,7 +68,7 @@ func (h levels) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.levelOf(name)})
 }
 
-// levelOf returns the level of a name, or of the nearest name above it that has one.
+// levelOf returns the level of a name or, if it has none, of the nearest ancestor that has one.
 func (h levels) levelOf(name string) slog.Level {
 	all := h.router.Levels()
 	for {

@@ -28,7 +28,7 @@ func TestLevels(t *testing.T) {
 		method, path, body string
 		status             int
 		want               string
-		pool               slog.Level // the level of db.pool after it
+		pool               slog.Level // level of db.pool after the request
 	}{
 		{"GET", "/levels", "", 200, `{"levels":{"":"INFO","db":"INFO","db.pool":"INFO"}}`, slog.LevelInfo},
 		{"HEAD", "/levels", "", 200, "", slog.LevelInfo},
@@ -39,12 +39,12 @@ func TestLevels(t *testing.T) {
 		{"PUT", "/levels", "warn", 200, `{"level":"WARN"}`, slog.LevelError},
 		{"GET", "/levels", "", 200, `{"levels":{"":"WARN","db":"DEBUG","db.pool":"ERROR"}}`, slog.LevelError},
 		{"PUT", "/levels/db.pool.idle", "info", 200, `{"level":"INFO"}`, slog.LevelError},
-		{"DELETE", "/levels/db.pool.idle", "", 200, `{"level":"ERROR"}`, slog.LevelError}, // that of db.pool
+		{"DELETE", "/levels/db.pool.idle", "", 200, `{"level":"ERROR"}`, slog.LevelError}, // level of db.pool
 		{"DELETE", "/levels/db.pool", "", 200, `{"level":"DEBUG"}`, slog.LevelDebug},
 		{"DELETE", "/levels/db", "", 200, `{"level":"WARN"}`, slog.LevelWarn},
 		{"DELETE", "/levels", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
 
-		// A name whose logger is still to come.
+		// No logger has this name yet.
 		{"GET", "/levels/http", "", 404, `no logger has the name \"http\", and no level is set for it`, slog.LevelInfo},
 		{"PUT", "/levels/http", "debug", 200, `{"level":"DEBUG"}`, slog.LevelInfo},
 		{"GET", "/levels/http", "", 200, `{"level":"DEBUG"}`, slog.LevelInfo},
@@ -58,7 +58,7 @@ func TestLevels(t *testing.T) {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, strings.NewReader(tt.body))
 		if tt.body != "" {
-			req.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl -X PUT -d does
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl -X PUT -d sends it
 		}
 		mux.ServeHTTP(rec, req)
 		if rec.Code != tt.status || !strings.Contains(rec.Body.String(), tt.want) || rec.Header().Get("Content-Type") != "application/json" {

@@ -25,7 +25,7 @@ func (o *Ops) Metrics(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", p.b)
 }
 
-// A family is a metric with all its samples, in the terms of the Prometheus text format.
+// A family is a metric with all its samples, as in the Prometheus text format.
 type family struct {
 	name, kind, help string
 	print            func(*printer, *forebay.Stats)
@@ -37,8 +37,8 @@ const (
 	gauge   = "gauge"
 )
 
-// families are in the order of the page. The families of memory and delivery are omitted for an
-// output that is not a deliver.Output, the families of the spool for one without a spool.
+// families are in the order of the page. An output that is not a deliver.Output has no families of
+// memory and delivery. An output without a spool has no families of the spool.
 var families = []family{
 	{"forebay_records_refused_total", counter, "Records written after Close. They are in no account.",
 		func(p *printer, s *forebay.Stats) { p.count(s.Refused) }},
@@ -142,7 +142,7 @@ func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.St
 	}
 }
 
-// eachDelivery is each for outputs with memory and delivery.
+// eachDelivery is like each, for outputs with memory and delivery.
 func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return each(func(p *printer, o *forebay.OutputStats) {
 		if o.Delivery != nil {
@@ -151,7 +151,7 @@ func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *fo
 	})
 }
 
-// eachSpool is each for outputs with a spool.
+// eachSpool is like each, for outputs with a spool.
 func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return eachDelivery(func(p *printer, d *deliver.OutputStats) {
 		if d.Spool.MaxBytes > 0 {
@@ -165,7 +165,7 @@ type printer struct {
 	b           []byte
 	now         time.Time
 	family      *family
-	headWritten bool    // HELP and TYPE of the family are written
+	headWritten bool    // the lines HELP and TYPE of the family are written
 	output      *string // name of the output; nil for samples of the Router
 }
 
@@ -184,10 +184,10 @@ func (p *printer) countOf(label, value string, n uint64) {
 	p.b = append(strconv.AppendUint(p.b, n, 10), '\n')
 }
 
-// flag appends a sample with the value 1 if on is set, otherwise 0.
+// flag appends a sample with the value 1 if on is set, and 0 if it is not.
 func (p *printer) flag(on bool) { p.flagOf("", "", on) }
 
-// flagOf is flag with an additional label.
+// flagOf is like flag, with an additional label.
 func (p *printer) flagOf(label, value string, on bool) {
 	n := uint64(0)
 	if on {

@@ -138,9 +138,9 @@ var (
 	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 )
 
-// parse reads the text format strictly: each family has one HELP and one TYPE before its samples,
-// which are consecutive; series are unique; only counters end in _total; the text is UTF-8 and ends
-// with a newline. Labels are returned unescaped.
+// parse is a strict parser of the text format. Each family has one HELP and one TYPE before its
+// samples, which are consecutive. Series are unique, and only counters end in _total. The text is
+// UTF-8 and ends with a newline. parse returns unescaped labels.
 func parse(page string) (map[string]float64, error) {
 	if !utf8.ValidString(page) || !strings.HasSuffix(page, "\n") {
 		return nil, errors.New("not UTF-8 that ends with a newline")
@@ -190,7 +190,7 @@ func parse(page string) (map[string]float64, error) {
 	return samples, nil
 }
 
-// sample parses a line and returns its name and labels unescaped, and its value.
+// sample parses a line. It returns its name and unescaped labels, and its value.
 func sample(line string) (series, value string, err error) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 || !metricName.MatchString(line[:end]) {
@@ -253,8 +253,8 @@ func TestParserIsStrict(t *testing.T) {
 	}
 }
 
-// docs/OPERATING.md lists exactly the metrics of this package. Those of the input belong to the
-// program, whose tests compare them.
+// docs/OPERATING.md lists exactly the metrics of this package. The metrics of the input belong to
+// the program, whose tests compare them.
 func TestOperatingGuideListsMetrics(t *testing.T) {
 	text, err := os.ReadFile("../docs/OPERATING.md")
 	if err != nil {
@@ -318,7 +318,8 @@ func (d discard) Header() http.Header         { return d.h }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// A scrape allocates the page, the statistics and a few headers, however often it is repeated.
+// A scrape allocates only the page, the statistics and a few headers. Repetition does not increase
+// this.
 func TestMetricsAllocateConstantly(t *testing.T) {
 	o := must(t, everything(time.Now()))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

@@ -41,8 +41,8 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		if s.unused(l, err) {
 			s.tooLarge(l, q, err)
 		}
-	// The broker and the session have different states of this producer. Whether the piece is
-	// stored is unknown.
+	// The broker and the session disagree about the state of this producer. The broker may have
+	// stored the piece.
 	case kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced,
 		kerr.InvalidProducerIDMapping, kerr.InvalidTxnState:
 		q.unsure = true
@@ -67,10 +67,10 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 	}
 }
 
-// unused reports whether the sequence number of the head of l can be used for other records. If an
-// earlier attempt failed, the broker may have stored the head. The broker would then discard other
-// records with the same number as duplicates. In this case the session fails, because the next
-// session has new sequence numbers.
+// unused reports whether the sequence number of the head of l can be used for other records. After
+// a failed attempt, the broker may have stored the head and would discard other records with the
+// same number as duplicates. The session then fails, because the next session has new sequence
+// numbers.
 func (s *session) unused(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
@@ -84,12 +84,10 @@ func (s *session) where(l *partitionQueue, err error) error {
 }
 
 // tooLarge handles q, the head of l, which is larger than the topic allows. It halves q and lowers
-// the limit of the topic. If q is a single record and there is a reference record, q becomes a
-// suspect. If there is no reference record, q is refused immediately, because the error itself
-// names the size as the cause.
+// the limit of the topic. A single record becomes a suspect if there is a reference record. If
+// there is none, it is refused at once, because the error itself names the size as the cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
-	// The message names both remedies, because either the topic or MaxRecord may be configured
-	// wrongly.
+	// The message names both remedies, because either the topic or MaxRecord may be misconfigured.
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
 		if q.reference || s.d.reference(l.at) != nil {
@@ -100,28 +98,28 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 		return
 	}
 	// The new limit is half the size of the piece, but at least the size of its largest record.
-	// Otherwise one large record would cause all records to be sent one by one.
+	// Without that minimum, one large record would cause all records to be sent one by one.
 	s.d.cut.Add(1)
 	s.d.learn(l.at.topic, max(q.raw/2, q.largest))
 	s.halve(l, q)
 }
 
-// halve replaces q, the head of l, with two pieces. Each contains half of the records.
+// halve replaces q, the head of l, with two pieces of half the records each.
 func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
 // invalid handles q, the head of l, which contains a record that the broker does not accept. It
-// refuses the records that the broker names. If the broker names none or all of them, the invalid
-// record is unknown. Then q is halved until a single record is left, which is a suspect.
+// refuses the records that the broker names. If the broker names none or all, q is halved until a
+// single record is left, which becomes a suspect.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
 		text = *r.ErrorMessage
 	}
-	// RelativeOffset is the index in the Kafka batch; q.recs maps it to the index in the batch of
-	// the outlet. A broker may send an offset that is outside the batch, or the same offset twice.
+	// RelativeOffset is the index in the Kafka batch; q.recs maps it to the index in the outlet's
+	// batch. A broker may send an offset outside the batch, or the same offset twice.
 	var named, rest []int32
 	for _, e := range r.ErrorRecords {
 		if i := int(e.RelativeOffset); i >= 0 && i < len(q.recs) && !slices.Contains(named, q.recs[i]) {
@@ -133,7 +131,7 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 	why := s.where(l, err)
 	switch {
-	case strings.Contains(text, "without key"): // the topic is compacted, for which brokers have no error code
+	case strings.Contains(text, "without key"): // the topic is compacted; brokers have no error code for that
 		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: set Key, or use another topic", err)), advice: batch.Hold})
 	case len(q.recs) == 1:
 		s.suspect(l, q, why, condemned)

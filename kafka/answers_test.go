@@ -17,8 +17,7 @@ import (
 )
 
 // answers makes c answer every produce request with codes, in the order of its partitions. If there
-// are more partitions than codes, the remaining ones get the last code. restore makes c answer
-// normally again.
+// are more partitions than codes, the last code is repeated. restore makes c answer normally again.
 func answers(c *kfake.Cluster, codes ...*kerr.Error) (restore func()) {
 	var mu sync.Mutex
 	over := false
@@ -55,8 +54,8 @@ func severalPartitions(t *testing.T) (*kfake.Cluster, Config, []string) {
 // oneBatch sets a long flush interval, so that all records of a test are in one batch.
 func oneBatch(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
 
-// If a session has two reasons to end, the first one counts: a reason to hold all records and
-// another error do not replace each other.
+// If a session has two reasons to end, the first one counts, even if only one of them holds all
+// records.
 func TestSessionEndsForTheFirstReason(t *testing.T) {
 	for _, tc := range []struct {
 		first, then *kerr.Error
@@ -83,8 +82,8 @@ func TestSessionEndsForTheFirstReason(t *testing.T) {
 	}
 }
 
-// If a broker may have stored the records of one partition of a batch without an answer, the
-// outcome of the batch is unknown.
+// If a broker may have stored the unanswered records of one partition of a batch, the outcome of
+// the batch is unknown.
 func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	sure, unsure := kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend
 	for _, codes := range [][]*kerr.Error{{sure, unsure}, {unsure, sure}, {sure, sure}} {
@@ -105,7 +104,7 @@ func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	}
 }
 
-// A record that may be stored, and is refused each time it is sent again, ends the session, because
+// If a record may be stored but is refused each time it is sent again, the session ends, because
 // its sequence number cannot be reused. In the next session, the record becomes a dead letter.
 func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 	c := newCluster(t)
@@ -144,7 +143,7 @@ func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 }
 
 // A Kafka batch has at most BatchBytes bytes, and as many records as fit. A record larger than
-// BatchBytes is alone in a batch.
+// BatchBytes gets a separate batch.
 func TestBatchesAreFilledUpToBatchBytes(t *testing.T) {
 	sent := func(bytes int, recs ...string) (batches [][]string, size int) {
 		t.Helper()

@@ -55,8 +55,8 @@ type Config struct {
 	// TLS configures TLS. If ServerName is empty, the certificate of each broker must be valid for
 	// its host. Default nil: no TLS.
 	TLS *tls.Config
-	// Dial opens all connections. If Dial is set, it must also apply the TLS configuration. Default
-	// nil: a net.Dialer.
+	// Dial opens connections. If it is set, it must also apply the TLS configuration. Default nil:
+	// the Dialer of package net is used.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// BatchBytes is the maximum size of a Kafka batch in bytes before compression, 1 KiB to 256
@@ -142,10 +142,10 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// isBroker reports whether b is host:port, or a host without a port.
+// isBroker reports whether b is host:port or a host without a port.
 func isBroker(b string) bool {
 	host, port, err := net.SplitHostPort(b)
-	if err != nil { // there is no port
+	if err != nil { // b has no port
 		return b != "" && (!strings.Contains(b, ":") || net.ParseIP(b) != nil) && !strings.ContainsAny(b, "/@ ")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
@@ -209,8 +209,8 @@ const unknown = "unknown"
 // (org.apache.kafka.common.internals.Topic).
 const maxTopic = 249
 
-// cleanTopic appends value to dst as part of the name of a topic. Characters other than letters,
-// digits, ".", "_" and "-" become "_".
+// cleanTopic appends value to dst as part of a topic name. Characters other than letters, digits,
+// ".", "_" and "-" become "_".
 func cleanTopic(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)
@@ -218,7 +218,7 @@ func cleanTopic(dst, value []byte) []byte {
 	for _, c := range value {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
 			dst = append(dst, c)
-		} else if c < 0x80 || c >= 0xc0 { // one _ for each multibyte character
+		} else if c < 0x80 || c >= 0xc0 { // one underscore for each multibyte character
 			dst = append(dst, '_')
 		}
 	}

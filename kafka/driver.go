@@ -28,7 +28,7 @@ import (
 // Its methods are safe for concurrent use.
 type Driver struct {
 	c Config // resolved, immutable
-	// spread is a random number. It determines the partition of records without a key and an
+	// spread is a random number. It determines the partition of records with neither a key nor an
 	// origin.
 	spread uint64
 
@@ -36,13 +36,14 @@ type Driver struct {
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	// The following fields outlive sessions, so that a new session need not learn the limits and
+	// The following fields outlive sessions, so that a new session need not learn limits and
 	// references again. mu guards them. No other lock is acquired while mu is held.
 	mu sync.Mutex
-	// limits contains the learned size of a Kafka batch before compression, in bytes, by topic.
+	// limits contains the learned size limit of a Kafka batch, in bytes before compression, by
+	// topic.
 	limits         map[string]int
 	references     map[topicPartition]*reference
-	referenceBytes int // total size of references, in bytes
+	referenceBytes int // total size of the references, in bytes
 }
 
 // New returns a Driver. The error lists every problem of c. New does not connect; the first session
@@ -66,7 +67,7 @@ func (d *Driver) String() string {
 
 // Traits returns the limits of a batch: up to Window batches are in flight, and records of all
 // content types are accepted. A batch has at most three quarters of BatchBytes, because keys,
-// headers and the conversion to JSON make records larger.
+// headers and the conversion to JSON enlarge records.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
@@ -110,7 +111,7 @@ func (d *Driver) learn(topic string, bytes int) {
 	}
 }
 
-// forget removes the learned limit of a topic. It is called after a faulty broker has refused a
+// forget removes the learned limit of a topic. It is called when a faulty broker has refused a
 // batch because of its size.
 func (d *Driver) forget(topic string) {
 	d.mu.Lock()
@@ -118,8 +119,8 @@ func (d *Driver) forget(topic string) {
 	delete(d.limits, topic)
 }
 
-// throttled is a hook of the Kafka client. It adds up the delays that quotas of the brokers impose.
-// The client itself waits during these delays.
+// throttled is a hook of the Kafka client. It adds up the delays that brokers' quotas impose. The
+// client itself waits during these delays.
 type throttled struct{ d *Driver }
 
 // OnBrokerThrottle implements [kgo.HookBrokerThrottle].
@@ -128,7 +129,7 @@ func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ 
 }
 
 // client returns a Kafka client for single requests. The client repeats a failed request only a few
-// times, because the session has its own delays between attempts. Its connections end with ctx.
+// times, because the session has its own retry delays. Its connections end with ctx.
 func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
 	// The client waits for the timeout in a produce request plus this overhead.
 	overhead := min(5*time.Second, max(100*time.Millisecond, d.c.RequestTimeout/2))
@@ -217,10 +218,10 @@ func (s *session) begin() (err error) {
 }
 
 // describe returns err as an error of the Driver for the outlet. The parameter what names the
-// failed operation. The error is fatal if only a change of configuration can help.
+// failed operation. The error is fatal if only a change of configuration helps.
 func (d *Driver) describe(what string, err error) error {
-	// A broker closes the connection without a message in two cases: if it expects TLS, or after a
-	// failed authentication in the old form.
+	// A broker closes the connection without a message if it expects TLS, or after a failed
+	// authentication in the old form.
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
@@ -231,7 +232,7 @@ func (d *Driver) describe(what string, err error) error {
 	return text
 }
 
-// fatal lists the errors of brokers that can only be corrected by a change of configuration.
+// fatal lists the errors of brokers for which only a change of configuration helps.
 var fatal = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.ClusterAuthorizationFailed,
 	kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.InvalidTopicException, kerr.PolicyViolation,
@@ -239,9 +240,9 @@ var fatal = []error{
 	kerr.SecurityDisabled,
 }
 
-// isFatal reports whether only a change of configuration can help. That is the case for an error in
-// fatal, an invalid certificate, a server without TLS, and a TLS alert. A TLS alert is a
-// net.OpError with Op "remote error" or "local error".
+// isFatal reports whether only a change of configuration helps. It does for errors in fatal, an
+// invalid certificate, a server without TLS, and a TLS alert. A TLS alert is a net.OpError with Op
+// "remote error" or "local error".
 func isFatal(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -256,8 +257,8 @@ func isFatal(err error) bool {
 // hiddenMark replaces a credential in error messages.
 const hiddenMark = "***"
 
-// hide returns err without the user and the password. err is an error of the Kafka client and may
-// quote a message of a broker.
+// hide returns err without the user and the password. err comes from the Kafka client and may quote
+// a broker's message.
 func (d *Driver) hide(err error) error {
 	if err == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// With each compression, a consumer reads all records once and in order per key.
+// A consumer reads all records once and in order per key, with each compression.
 func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 	for codec := range codecs {
 		t.Run(codec, func(t *testing.T) {
@@ -43,8 +43,7 @@ func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 	}
 }
 
-// Topic, key, partition, headers, timestamp and value of a Kafka record are those of the log
-// record.
+// A Kafka record has the topic, key, partition, headers, timestamp and value of the log record.
 func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
 	c := newCluster(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
 	conf := fastConfig(c, "logs.{app}")
@@ -139,8 +138,8 @@ func TestRetriableErrorsResendOnce(t *testing.T) {
 	}
 }
 
-// A failure longer than Timeout ends the session. Records that were stored without an answer arrive
-// twice; a consumer can remove the duplicates by forebay-id.
+// A failure longer than Timeout ends the session. Records stored without an answer arrive twice,
+// and a consumer can remove the duplicates by forebay-id.
 func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -157,7 +156,7 @@ func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
 	}
 }
 
-// A broker that hangs or closes the connection during a response may have stored the batch. The
+// If a broker hangs or closes the connection during a response, it may have stored the batch. The
 // batch is sent again with the same sequence number and stored once.
 func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	for name, gone := range map[string]error{"hangs": nil, "ends": errors.New("gone")} {
@@ -177,8 +176,8 @@ func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	}
 }
 
-// If a broker answers that the producer or its sequence number is not valid, the session ends. The
-// next session sends all open records again.
+// If a broker rejects the producer or its sequence number, the session ends. The next session sends
+// all open records again.
 func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
@@ -200,8 +199,8 @@ func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	}
 }
 
-// After an error that only a change of configuration can correct, all records are held and an event
-// is reported. After the change all records are delivered.
+// After an error for which only a change of configuration helps, all records are held and an event
+// is reported. After the change, all records are delivered.
 func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation, kerr.InvalidTopicException, kerr.UnsupportedForMessageFormat,
@@ -279,7 +278,7 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 }
 
 // named makes c check the records of each request. c refuses a batch with a record that contains
-// bad; if names is set, the error names the record. restore ends these checks.
+// bad. If names is set, the error names the record. restore ends the checks.
 func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore func()) {
 	var over atomic.Bool
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -446,7 +445,7 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					continue // without a reference record the size alone decides, and brokers name no record for this error
+					continue // without a reference record, only the size decides; brokers name no record for this error
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
 					c := newCluster(t)
@@ -480,8 +479,8 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	}
 }
 
-// After a record was stored without an answer and then refused when it was sent again, its sequence
-// number is not used for another record: the broker would discard the other record as a duplicate.
+// If a record is stored without an answer and refused when sent again, its sequence number is not
+// reused, because the broker would discard the next record as a duplicate.
 func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -499,7 +498,7 @@ func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// If the first records of a partition are invalid, later ones are sent before them and become the
+// If the first records of a partition are invalid, later ones are sent first and become the
 // reference records.
 func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	for _, names := range []bool{false, true} {
@@ -520,7 +519,7 @@ func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	}
 }
 
-// Records are stored in order also when partitions move to another broker.
+// Records are stored in order even if partitions move to another broker.
 func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 	c := newCluster(t, kfake.NumBrokers(3))
 	conf := fastConfig(c, "logs")
@@ -625,7 +624,7 @@ func TestCredentialsRepeatedByABrokerAreHidden(t *testing.T) {
 	}
 }
 
-// Without brokers, an event reports that no session can begin. Delivery starts once brokers are
+// Without brokers, an event reports that no session can begin. Delivery starts when brokers become
 // reachable.
 func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	c := newCluster(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/kafka"
 )
 
-// Each app has its own topic, and the records of each user arrive in order.
+// Each app has a separate topic, and the records of each user arrive in order.
 func ExampleTo() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "logs.shop"))
 	defer cluster.Close()

@@ -22,10 +22,10 @@ type topicPartition struct {
 	partition int32
 }
 
-// A piece is a Kafka batch that consists of all or some of the records of one deliver batch for one
-// partition. Send creates a piece and passes it to run; after that only run uses it.
+// A piece is a Kafka batch of all or some records of one deliver batch for one partition. Send
+// creates a piece and passes it to run, which then owns it.
 type piece struct {
-	// of is the batch of the outlet to which the records belong. It is nil for a reference record.
+	// of is the outlet's batch to which the records belong. It is nil for a reference record.
 	of      *pending
 	at      topicPartition
 	recs    []int32 // indexes of the records in of.b
@@ -34,14 +34,14 @@ type piece struct {
 	largest int     // size of the largest record before compression, in bytes
 	unsure  bool    // the piece was sent at least once without an answer, so the broker may have stored it
 
-	// named contains the indexes of the records that the broker named as invalid. They are refused
-	// after the records of recs are stored.
+	// named contains the indexes of records that the broker named as invalid. They are refused once
+	// the records in recs are stored.
 	named  []int32
 	reason error // reason for refusing the records in named, or the suspect
 
-	reference bool // a copy of a reference record, which belongs to no batch
-	refusals  int  // number of refusals of a suspect, weighted; see condemned
-	deferred  bool // a suspect without a reference record; records after it are sent first
+	reference bool // the piece is a copy of a reference record and belongs to no batch
+	refusals  int  // weighted number of refusals of a suspect; see condemned
+	deferred  bool // the piece is a suspect without a reference record; later records are sent first
 }
 
 // A packer converts records to pieces. It is used by one goroutine at a time.
@@ -51,14 +51,14 @@ type packer struct {
 	level      pattern.Pattern // "{level}"
 
 	fixed string // the topic if all records have the same topic, otherwise ""
-	// hint is a text that each record with the trace field contains. A record that does not contain
-	// hint need not be parsed. hint is nil if there is no such text.
+	// hint is a text in every record that has the trace field. Records without it need not be
+	// parsed. If hint is nil, there is no such text.
 	hint   []byte
 	now    int64 // time for records without a time, in Unix ns
 	murmur kgo.TopicPartitioner
 	record kgo.Record // record passed to murmur, reused
 
-	// Memory for parts of the record that is being packed. The next record overwrites this memory.
+	// Memory for parts of the current record. The next record overwrites it.
 	name    []byte // topic
 	keyed   []byte // key
 	id      []byte // value of the header forebay-id; the origin part is constant within a batch
@@ -83,7 +83,7 @@ func newPacker(d *Driver) *packer {
 }
 
 // hint returns the last part of a field name. Every record with the field contains this part. hint
-// returns nil if JSON may contain the name in an escaped form.
+// returns nil if JSON may escape the name.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {
@@ -126,19 +126,19 @@ func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.keyed
 }
 
-// partition returns the partition of a record among n partitions. Like in the default partitioner
-// of the Java client, the murmur2 hash of a key determines the partition. Without a key, the origin
+// partition returns the partition of a record among n partitions. As in the default partitioner of
+// the Java client, the murmur2 hash of the key determines the partition. Without a key, the origin
 // of the batch determines it.
 func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if key != nil {
 		k.record.Key = key
 		return int32(k.murmur.Partition(&k.record, n))
 	}
-	// Only batches that a program creates itself have no origin.
+	// A batch without an origin was created by the program itself.
 	if b.Origin == ([16]byte{}) {
 		return int32(k.d.spread % uint64(n))
 	}
-	// The finalizer of MurmurHash3 spreads the bits, because origins may differ in a few of them.
+	// The finalizer of MurmurHash3 spreads the bits, because origins may differ only in a few bits.
 	h := binary.BigEndian.Uint64(b.Origin[:8]) ^ binary.BigEndian.Uint64(b.Origin[8:])
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -154,8 +154,8 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 		k.id = strconv.AppendUint(k.id[:33], rec.Ticket, 10) // the form of dedup.ID
 		k.headers = append(k.headers, header{dedup.Header, k.id})
 	}
-	// The level is sent as a header, so that consumers can filter records without parsing the
-	// value.
+	// The level is sent as a header, so that consumers can filter records without parsing their
+	// values.
 	k.lev = k.key.Append(k.lev[:0], &k.level, nil, rec)
 	k.headers = append(k.headers, header{"level", k.lev})
 	if k.d.c.TraceField != "-" && (!pattern.IsText(b.Codec) || bytes.Contains(rec.Data, k.hint)) {
@@ -163,7 +163,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 			k.headers = append(k.headers, header{"trace-id", k.trace})
 		}
 	}
-	// Consumers of Kafka expect text, so binary formats are converted to JSON.
+	// Consumers of Kafka expect text, so binary records are converted to JSON.
 	if !pattern.IsText(b.Codec) {
 		k.json = b.Codec.AppendJSON(k.json[:0], rec.Data, rec.Meta)
 		return k.json
@@ -183,20 +183,20 @@ type cell struct {
 	limit   int // maximum size of the piece before compression, in bytes
 }
 
-// onePartition is passed to pack as the function partitions if the partition is already known.
+// onePartition is passed to pack as the parameter partitions if the partition is already known.
 func onePartition(string) (int, error) { return 1, nil }
 
-// pack converts records of p to pieces and appends the pieces to dst. indexes selects the records
-// in ascending order; nil means all. partitions returns the number of partitions of a topic; if it
+// pack converts records of p to pieces and appends the pieces to dst. indexes selects records in
+// ascending order; nil means all. partitions returns the number of partitions of a topic; if it
 // fails, pack returns its error. The pieces of one partition are in the order of their records. A
-// record that is larger than the limit is alone in a piece.
+// record larger than the limit gets a separate piece.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
 	cells := map[topicPartition]*cell{}
 	var order []topicPartition
 	var (
 		last    string // topic of the previous record
-		n       int    // number of partitions of last
+		n       int    // number of partitions of the topic last
 		lastAt  topicPartition
 		current *cell
 	)
@@ -211,8 +211,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			next++
 		}
-		// Consecutive records often have the same topic and partition. Then the lookups are
-		// skipped, and the name of the topic is not allocated again.
+		// Consecutive records often have the same topic and partition. For these, the lookups and
+		// the allocation of the topic name are skipped.
 		name := k.fixed
 		if name == "" {
 			b := k.topicOf(p.b.Codec, &rec)
@@ -238,8 +238,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			lastAt = at
 		}
-		// The piece is sealed if this record would make it larger than the limit. The record then
-		// begins the next piece.
+		// If this record would make the piece larger than the limit, the piece is sealed, and the
+		// record begins the next one.
 		value := k.fill(p.b, &rec)
 		size := recordSize(key, value, k.headers)
 		if current.w.n > 0 && len(current.w.buf)+size > current.limit {
@@ -251,7 +251,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 		current.recs = append(current.recs, int32(i))
 		current.largest = max(current.largest, size)
 	}
-	// The pieces are sealed in the order of their first records, because the order of a map is
+	// The pieces are sealed in the order of their first records. The order of the map would be
 	// random.
 	for _, at := range order {
 		dst = append(dst, k.seal(p, at, cells[at]))
@@ -262,8 +262,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 
 // seal returns the records of c as a piece for the partition at.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
-	// Without compression the size is known, so the memory is allocated at once. A compressed batch
-	// is usually much smaller, so its memory is allocated while it grows.
+	// Without compression the size is known, so the memory is allocated at once. With compression
+	// the size is usually much smaller, so the memory grows as needed.
 	var dst []byte
 	if k.d.c.Compression == "none" {
 		dst = make([]byte, 0, len(c.w.buf))
@@ -274,7 +274,7 @@ func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
 	}
 }
 
-// builder returns an empty builder. It may be a reused one.
+// builder returns an empty builder, which may be reused.
 func (k *packer) builder() *builder {
 	w := new(builder)
 	if n := len(k.idle); n > 0 {

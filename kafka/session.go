@@ -40,10 +40,10 @@ type session struct {
 	results   chan result   // results from the goroutines of request
 	refreshed chan error    // results from the goroutine of refreshLeaders
 	done      chan struct{} // closed when run has returned
-	// calls waits for the goroutines of request and refreshLeaders.
+	// calls counts the goroutines of request and refreshLeaders.
 	calls sync.WaitGroup
 
-	mu     sync.Mutex // guards topics; no other lock is acquired under it
+	mu     sync.Mutex // guards topics; no other lock is acquired while it is held
 	topics map[string]*topic
 
 	// Only run uses the following fields.
@@ -54,7 +54,7 @@ type session struct {
 	inFlight   map[int32]bool    // brokers with a request in flight, by node id
 	refreshing bool              // the goroutine of refreshLeaders is running
 	failing    *failure          // reason for ending the session; nil while sending
-	deferred   int               // number of suspects in this session for which later records were sent first
+	deferred   int               // number of suspects in this session whose later records were sent first
 }
 
 // A pending is a batch that has no answer yet.
@@ -69,20 +69,20 @@ type pending struct {
 }
 
 // A partitionQueue contains the pieces for one partition, in order. Only its first piece, the head,
-// may be in flight, so that a piece that is not stored blocks the ones after it.
+// may be in flight, so a piece that is not stored blocks the pieces after it.
 type partitionQueue struct {
 	at    topicPartition
 	seq   int32 // sequence number of the first record of the head
 	queue []*piece
 	sent  bool // the head is in flight
-	// waiting is set if the head is sent again after the next result of refreshLeaders.
+	// waiting reports that the head is sent again after the next result of refreshLeaders.
 	waiting bool
 	tries   int       // failed attempts of the head
 	since   time.Time // time of the first failed attempt of the head
 	first   error     // error of the first failed attempt of the head; it names the broker
 }
 
-// resetAttempts begins the count of failed attempts again, for another head.
+// resetAttempts restarts the count of failed attempts, for a new head.
 func (l *partitionQueue) resetAttempts() { l.tries, l.since, l.first = 0, time.Time{}, nil }
 
 // A failure is the reason why a session ends. advice applies to the open records of all its
@@ -92,7 +92,7 @@ type failure struct {
 	advice batch.Advice
 }
 
-// A result is the response of a broker to a produce request with the heads of queues.
+// A result is a broker's response to a produce request with the heads of queues.
 type result struct {
 	node   int32
 	queues []*partitionQueue
@@ -125,8 +125,8 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
-	// If packing has failed, b is also passed to run, because run answers all batches in order when
-	// it ends the session.
+	// If packing failed, b is still passed to run, because run answers all batches in order when it
+	// ends the session.
 	select {
 	case s.in <- p:
 		return nil
@@ -162,8 +162,8 @@ func (s *session) run() {
 		if s.failing == nil {
 			s.dispatch()
 		}
-		// The responses to the requests in flight show which records are stored. So run waits for
-		// these responses before it ends the session.
+		// The responses to requests in flight show which records are stored, so run waits for them
+		// before it ends the session.
 		if s.failing != nil && len(s.inFlight) == 0 {
 			s.end()
 			return
@@ -188,8 +188,8 @@ func (s *session) accept(p *pending) {
 		s.fail(&failure{err: p.failed, advice: adviceFor(p.failed)})
 		return
 	}
-	// busy contains each partition queue that has pieces. The order of busy determines the order of
-	// the partitions in requests.
+	// busy contains the partition queues that have pieces. Its order determines the order of the
+	// partitions in requests.
 	p.unsettled = len(p.pieces)
 	for _, q := range p.pieces {
 		l := s.queues[q.at]
@@ -202,7 +202,7 @@ func (s *session) accept(p *pending) {
 		}
 		l.queue = append(l.queue, q)
 	}
-	if p.unsettled == 0 { // an empty batch
+	if p.unsettled == 0 { // the batch is empty
 		s.answer(p)
 	}
 }
@@ -243,8 +243,8 @@ func (s *session) dispatch() {
 // socket.request.max.bytes, 100 MiB.
 const requestBytes = 16 << 20
 
-// errNoLeader is the reason for sending records again if the metadata contain no leader of their
-// partition.
+// errNoLeader is the reason for sending records again if their partition has no leader in the
+// metadata.
 var errNoLeader = errors.New("the partition has no leader now")
 
 // request sends a produce request with the heads of queues to the broker with the id node. It does
@@ -254,8 +254,8 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	req.Acks = -1 // acks=all: every in-sync replica has the records
 	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
 	for _, l := range queues {
-		// A piece that is sent again has the same sequence number as before, because l.seq changes
-		// only when the head is stored.
+		// A piece that is sent again keeps its sequence number, because l.seq changes only when the
+		// head is stored.
 		q := l.queue[0]
 		stamp(q.buf, s.pid, s.epoch, l.seq)
 		l.sent = true
@@ -272,7 +272,7 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	s.inFlight[node] = true
-	// The goroutine uses only req. It does not access the contents of queues, which run owns.
+	// The goroutine uses only req. It must not access the contents of queues, which run owns.
 	s.calls.Go(func() {
 		r := result{node: node, queues: queues}
 		var resp kmsg.Response
@@ -329,7 +329,7 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 // stored handles q, the head of l, after the broker has stored it. Its records are settled, and the
 // sequence number of the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
-	// A broker counts records, not batches. The copy in a reference piece is also counted.
+	// A broker counts records, not batches, and includes the copy in a reference piece.
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)
@@ -351,7 +351,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 	}
 }
 
-// shift removes the head of l. The attempts for the next head are counted from 0.
+// shift removes the head of l and resets the count of attempts.
 func (s *session) shift(l *partitionQueue) {
 	l.resetAttempts()
 	l.queue[0] = nil
@@ -371,8 +371,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 }
 
 // replace replaces q, the head of l, with new pieces. Each of parts is a list of record indexes and
-// becomes at least one piece. The records in q.named are refused after the last of the new pieces
-// is stored.
+// becomes at least one piece. The records in q.named are refused once the last of the new pieces is
+// stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	// The parts are packed from the records of the batch. Their memory is valid until the batch is
 	// answered.
@@ -383,7 +383,7 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	for _, r := range pieces {
 		r.at = l.at
 	}
-	// A part may need several pieces, because the limit of the topic may have become smaller.
+	// A part may need several pieces, because the limit of the topic may have decreased.
 	last := pieces[len(pieces)-1]
 	last.named, last.reason = q.named, q.reason
 	q.of.unsettled += len(pieces) - 1
@@ -391,11 +391,11 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	l.resetAttempts()
 }
 
-// retry marks the head of l as waiting: it is sent again with the same sequence number after the
+// retry marks the head of l as waiting. It is sent again with the same sequence number after the
 // next result of refreshLeaders. If Timeout has passed since the first failure, the session fails.
 func (s *session) retry(l *partitionQueue, err error) {
-	// Timeout counts from the first failure, not from the first attempt, because a slow response is
-	// not a failure.
+	// Timeout counts from the first failure rather than the first attempt, because a slow response
+	// is not a failure.
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
 		l.since, l.first = now, err
@@ -415,8 +415,8 @@ func (s *session) retry(l *partitionQueue, err error) {
 }
 
 // refreshLeaders starts a goroutine that requests the leaders of the waiting partition queues, if
-// there are any. Before the request, the goroutine waits for a delay that grows with the attempts.
-// Only one such goroutine runs at a time.
+// there are any. The goroutine first waits for a delay that grows with the attempts. Only one such
+// goroutine runs at a time.
 func (s *session) refreshLeaders() {
 	if s.refreshing || s.failing != nil {
 		return
@@ -451,7 +451,7 @@ func (s *session) refreshLeaders() {
 }
 
 // leadersRefreshed handles the result of refreshLeaders. The waiting partition queues are sent
-// again or, after an error, wait for the next result.
+// again. After an error, they wait for the next result.
 func (s *session) leadersRefreshed(err error) {
 	s.refreshing = false
 	for _, l := range slices.Clone(s.busy) {
@@ -474,7 +474,7 @@ func (s *session) answer(p *pending) {
 	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
 }
 
-// fail sets f as the reason why the session ends. Only the first call has an effect.
+// fail sets f as the reason why the session ends, unless there already is a reason.
 func (s *session) fail(f *failure) {
 	if s.failing == nil {
 		s.failing = f
@@ -486,8 +486,8 @@ func (s *session) fail(f *failure) {
 // batch.ErrUnanswered.
 func (s *session) end() {
 	f := s.failing
-	// The keys of both maps are batches: left contains the indexes of the open records of a batch,
-	// and unsure reports whether the broker may have stored one of them.
+	// The keys of both maps are batches. left contains the indexes of the open records. unsure
+	// reports whether the broker may have stored one of them.
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}
 	for _, l := range s.busy {
 		for _, q := range l.queue {
@@ -499,7 +499,7 @@ func (s *session) end() {
 	}
 	why := s.d.describe("cannot store", f.err)
 	for _, p := range s.open {
-		// A batch that could not be packed has no pieces. All its records are open.
+		// A batch that could not be packed has no pieces, and all its records are open.
 		o := batch.Outcome{Open: batch.All(), Why: why}
 		if p.failed == nil {
 			open := left[p]

@@ -19,11 +19,11 @@ import (
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
 // of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	// condemned is the number of refusals after which a suspect is condemned. After each refusal, the
-	// broker must store the reference record. Package internal/poison uses the same number.
+	// condemned is the number of refusals after which a suspect is condemned. After each refusal,
+	// the broker must store the reference record. Package internal/poison uses the same number.
 	condemned = 8
-	// maxDeferred is the number of suspects in a session after which later records may be sent
-	// first. It limits the number of records out of order.
+	// maxDeferred is the maximum number of suspects per session whose later records are sent first.
+	// It limits the number of records out of order.
 	maxDeferred = 64
 
 	referenceInterval  = 10 * time.Second // age at which a reference record is replaced
@@ -45,10 +45,10 @@ func (d *Driver) reference(at topicPartition) *reference {
 	return d.references[at]
 }
 
-// keep makes the first record of q the reference record of the partition of l. The piece q must have
-// been stored. If the record is large or the present reference record is young, keep does nothing.
+// keep makes the first record of q the reference record of the partition of l. The broker must have
+// stored q. If the record is large or the current reference record is recent, keep does nothing.
 func (s *session) keep(l *partitionQueue, q *piece) {
-	// A young reference record is not replaced, because packing a copy for each stored piece would
+	// A recent reference record is not replaced, because packing a copy for each stored piece would
 	// take time.
 	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
@@ -60,7 +60,7 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 	s.d.keep(l.at, &reference{one[0].buf, time.Now()})
 }
 
-// keep stores c as the reference record of a partition. If all reference records exceed
+// keep stores c as the reference record of a partition. If the reference records then exceed
 // maxReferencesBytes, it removes those of other partitions.
 func (d *Driver) keep(at topicPartition, c *reference) {
 	d.mu.Lock()
@@ -82,25 +82,25 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 }
 
 // suspect handles the refusal of q, the head of l. q is a piece with a single record, or a
-// reference record. The record is condemned after the given number of refusals if the broker has
-// stored a reference record after each of them.
+// reference record. The record is condemned after the given number of refusals, if the broker has
+// stored a reference record after each refusal.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) {
-	// A refused reference record proves that the broker is at fault. The limit that was learned from
-	// earlier refusals may therefore be wrong.
+	// A refused reference record proves that the broker is at fault, so the limit learned from
+	// earlier refusals may be wrong.
 	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
 	q.reason = why
-	// The reference record is sent before the suspect. The suspect is sent again after it.
+	// The reference record is sent next, and then the suspect again.
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
 		q.refusals += condemned / refusals // reaches condemned after the given number of refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.resetAttempts()
-	// Without a reference record, the suspect moves to the end of its queue, once.
+	// Without a reference record, the suspect moves once to the end of its queue.
 	case !q.deferred && len(l.queue) > 1 && s.deferred < maxDeferred:
 		s.deferred++
 		q.deferred = true
@@ -114,8 +114,8 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 // hold ends the session with the advice to hold all records.
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored is called when the reference record at the head of l is stored. The suspect after
-// it is condemned, or sent again.
+// referenceStored is called when the reference record at the head of l is stored. The suspect
+// behind it is condemned or sent again.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
@@ -124,8 +124,8 @@ func (s *session) referenceStored(l *partitionQueue) {
 }
 
 // condemn refuses the only record of q, the head of l. q.named contains records that the broker
-// named in an earlier answer. These records are refused only after another record of their batch is
-// stored. No record was stored, so they are sent again.
+// named earlier; they are refused only once another record of their batch is stored. No record was
+// stored, so they are sent again.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	// The sequence number of the partition does not advance, because the broker has stored nothing.
 	s.refuse(q.of, q.recs, why)

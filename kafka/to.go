@@ -24,7 +24,7 @@ func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 }
 
 // openOutput creates the Driver for an output made with [To] and sets defaults of the options. The
-// options of the caller are applied later and override these defaults.
+// caller's options are applied later and override these defaults.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

@@ -16,10 +16,9 @@ type topic struct {
 	leaders []int32  // node id of the leader of each partition; negative: no leader
 }
 
-// topic returns the metadata of the topic with the given name. If s has no metadata of the topic,
-// it requests them from a broker. If the topic does not exist, the request is repeated for up to 3
-// s, for two reasons: a broker that has just started does not know all topics, and creating a topic
-// takes time.
+// topic returns the metadata of the topic with the given name, which it requests if necessary. If
+// the topic does not exist, the request is repeated for up to 3 s. A broker that has just started
+// may not know the topic yet, and creating a topic takes time.
 func (s *session) topic(name string) (*topic, error) {
 	s.mu.Lock()
 	t := s.topics[name]
@@ -49,7 +48,7 @@ func (s *session) topic(name string) (*topic, error) {
 }
 
 // refresh requests the metadata of topics (a Metadata request) and updates s.topics. It returns the
-// errors of individual topics by name. The error result is not nil if no broker has responded.
+// errors of individual topics by name. It returns an error if no broker has responded.
 func (s *session) refresh(names []string) (map[string]error, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = s.d.c.AutoCreate

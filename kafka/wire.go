@@ -64,7 +64,7 @@ func recordSize(key, value []byte, headers []header) int {
 
 // add appends a record with the timestamp ms, in Unix ms. A nil key means no key. add copies key,
 // value and headers. Lengths and deltas are zigzag varints. The first length is the size of the
-// rest of the record.
+// remainder of the record.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	if w.n == 0 { // timestamps are relative to the timestamp of the first record
 		w.first, w.largest = ms, ms
@@ -138,9 +138,9 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, scratch *bytes.Buffer) []by
 }
 
 // stamp sets the producer, the sequence number and the checksum of the sealed batch b. seq is the
-// number of its first record.
+// sequence number of its first record.
 func stamp(b []byte, pid int64, epoch int16, seq int32) {
-	// The checksum covers the fields set here. So it is computed last, and again for each attempt.
+	// The checksum covers the fields set here, so it is computed last, for each attempt.
 	be := binary.BigEndian
 	be.PutUint64(b[atPID:], uint64(pid))
 	be.PutUint16(b[atEpoch:], uint16(epoch))

@@ -39,7 +39,7 @@ type Config struct {
 	// probes; after three unanswered probes the connection ends. Default 15 s; negative:
 	// never.
 	KeepAlive time.Duration
-	// Dial opens connections. Default nil: a net.Dialer.
+	// Dial opens connections. Default nil: the Dialer of package net is used.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// The remaining fields are the header of syslog messages. Parameters of the
@@ -48,16 +48,16 @@ type Config struct {
 	// Facility is a name such as "user", "daemon" or "local0", or a number from
 	// 0 to 23. Default "user".
 	Facility string
-	// Hostname, AppName, ProcID and MsgID are truncated to the lengths of the RFC (255, 48,
-	// 128, 32); characters other than printable ASCII are replaced by "_". Defaults: the
-	// host name of the system, the name of the program, its process id, and "-".
+	// Hostname, AppName, ProcID and MsgID are truncated to the lengths of the RFC (255, 48, 128,
+	// 32). Characters other than printable ASCII are replaced with "_". Defaults: the host name of
+	// the system, the name of the program, its process id, and "-".
 	Hostname, AppName, ProcID, MsgID string
 
 	facility int         // the number of Facility
 	tls      *tls.Config // of TLS
 }
 
-// resolve returns r with its defaults.
+// resolve returns r with defaults applied.
 func (r Config) resolve() (Config, error) {
 	for _, f := range []struct {
 		name  string

@@ -13,18 +13,18 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A Driver is a [deliver.Destination] over a stream socket. Use it with
-// [deliver.NewOutput]. Its methods are safe for concurrent use.
+// A Driver is a [deliver.Destination] over a stream socket. Its methods are safe for concurrent
+// use.
 type Driver struct {
 	t       target // of Config.Address
 	o       Config // resolved, immutable
-	ownDial bool   // Config.Dial was set by the caller
+	ownDial bool   // the caller has set Config.Dial
 
 	connects, lost atomic.Uint64
 
-	mu       sync.Mutex // leaf lock; guards the fields below
-	last     *session   // nil if there is none, or it is closed
-	closeErr error      // of the last session that was closed
+	mu       sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	last     *session   // nil if there is none or it is closed
+	closeErr error      // close error of the last session that was closed
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
@@ -89,9 +89,10 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return d.begin(l, conn, conn), nil
 }
 
-// openTLS begins a session after the TLS handshake over conn. ctx limits the handshake.
+// openTLS performs the TLS handshake over conn, limited by ctx, and begins a session.
 func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
-	// The name in the certificate is that of the destination, unless Config.TLS sets another one.
+	// The certificate must be valid for the host of the destination, unless Config.TLS sets another
+	// name.
 	cfg := d.o.tls.Clone()
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(d.t.address)
@@ -105,8 +106,7 @@ func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (de
 }
 
 // markFatalTLS marks err as fatal if one side of TLS rejects the other, because only a change of
-// configuration fixes that. With TLS 1.3 a server rejects the certificate of a client only after
-// the handshake.
+// configuration helps. A TLS 1.3 server rejects a client certificate only after the handshake.
 func markFatalTLS(err error) error {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -120,7 +120,8 @@ func markFatalTLS(err error) error {
 	return err
 }
 
-// cannotConnect returns the error of Open for err, or for the end of the context of l.
+// cannotConnect returns the error of Open for err. If the context of l has ended, it returns the
+// cause of that.
 func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	if ended := context.Cause(l.Context()); ended != nil {
 		err = ended
@@ -128,8 +129,8 @@ func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	return fmt.Errorf("netsink: cannot connect to %s: %w", &d.t, err)
 }
 
-// Close returns an error if the last connection broke after its last record was written: some
-// records may not have arrived. The output calls Close after its last session has ended.
+// Close returns an error if the last connection broke after its last record was written, because
+// some records may not have arrived. The output calls Close after its last session has ended.
 func (d *Driver) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

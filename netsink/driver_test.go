@@ -51,11 +51,11 @@ type fakeLife struct {
 	onAnswer func() // called before an answer counts; may be nil
 
 	mu       sync.Mutex
-	answers  map[*batch.Batch]batch.Outcome // given before the end
+	answers  map[*batch.Batch]batch.Outcome // answers given before the end of the session
 	over     bool
 	endErr   error
-	late     int // answers after the end
-	repeated int // second answers to a batch
+	late     int // number of answers after the end of the session
+	repeated int // number of second answers to a batch
 }
 
 func newFakeLife() *fakeLife {
@@ -90,7 +90,8 @@ func (l *fakeLife) End(err error) {
 	}
 }
 
-// answer returns the answer to b, and whether and why the session is over.
+// answer returns the answer to b. over reports whether the session has ended, and why is the
+// reason.
 func (l *fakeLife) answer(b *batch.Batch) (o batch.Outcome, answered, over bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +111,8 @@ func mustConnect(t testing.TB, destination string, o *Config) *client {
 	return &client{t: t, d: mustNew(t, destination, o)}
 }
 
-// send sends b, in a new session if there is none. It returns the number of settled records, and the reason
-// why the others are open.
+// send sends b, in a new session if none is open. It returns the number of settled records, and the
+// reason why the others are open.
 func (c *client) send(b *batch.Batch) (settled int, err error) {
 	c.t.Helper()
 	if c.s != nil {
@@ -192,7 +193,7 @@ func newBatch(recs ...string) *batch.Batch {
 }
 
 // wholeLines returns the complete lines of all connections in order. It fails the test if a line is
-// incomplete except at the end of a connection.
+// incomplete, except at the end of a connection.
 func wholeLines(t testing.TB, conns [][]byte) (lines []string) {
 	t.Helper()
 	for _, c := range conns {
@@ -234,12 +235,12 @@ func TestRecordsArriveAsLines(t *testing.T) {
 	})
 }
 
-// If a connection fails within a batch, the records that were written completely are settled. The others
-// arrive complete on the next connection.
+// If a connection fails within a batch, the completely written records are settled. The remaining
+// records arrive complete over the next connection.
 func TestPartialWriteSettlesWholeRecords(t *testing.T) {
 	recs := []string{"first\n", "second\n", "third\n", "fourth\n"}
 	all := strings.Join(recs, "")
-	for _, newlines := range []bool{true, false} { // written from the batch, and copied with newlines
+	for _, newlines := range []bool{true, false} { // with true, written from the batch; with false, copied and given newlines
 		for limit := 1; limit < len(all); limit++ {
 			bubble.Test(t, func(t *testing.T) {
 				var n testkit.Network
@@ -304,7 +305,7 @@ func TestPeerCloseBetweenSendsEndsTheSession(t *testing.T) {
 	})
 }
 
-// Records that were written are settled although the peer closes before Send has answered.
+// Written records are settled even if the peer closes before Send has answered.
 func TestWrittenRecordsAreSettledThoughThePeerCloses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
@@ -340,14 +341,15 @@ func (c endsInWrite) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	close(c.end)
-	time.Sleep(time.Second) // the reader has noticed
+	time.Sleep(time.Second) // the reader has detected the close
 	if c.takes < len(p) {
 		return c.takes, net.ErrClosed
 	}
 	return len(p), nil
 }
 
-// If the peer closes during a Send, the answer with the settled records precedes the end of the session.
+// If the peer closes during a Send, the answer with the settled records comes before the end of the
+// session.
 func TestAnswerPrecedesTheEndOfTheSession(t *testing.T) {
 	for takes := range 7 {
 		bubble.Test(t, func(t *testing.T) {
@@ -413,7 +415,7 @@ func TestStalledPeerTimesOutAndSlowPeerDoesNot(t *testing.T) {
 	})
 }
 
-// Open, Send and Close return at the end of the context of the Life, whatever the peer does. Open also
+// Open, Send and Close return when the context of the Life ends, regardless of the peer. Open also
 // returns after DialTimeout.
 func TestContextEndsOpenSendAndClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -458,7 +460,8 @@ func TestContextEndsOpenSendAndClose(t *testing.T) {
 	})
 }
 
-// A halfConn is a connection with CloseWrite, like TCP. half is called instead of closing the sending side.
+// A halfConn is a connection with CloseWrite, like TCP. CloseWrite calls half instead of closing
+// the sending side.
 type halfConn struct {
 	net.Conn
 	half func()
@@ -466,13 +469,13 @@ type halfConn struct {
 
 func (c halfConn) CloseWrite() error { c.half(); return nil }
 
-// Close closes the sending side and waits for the peer to close its side, for 500 ms, or for 20 ms if the
-// outlet is out of time. Another end of the connection is an error.
+// Close closes the sending side and waits up to 500 ms until the peer closes its side, or 20 ms if
+// the outlet is out of time. Any other end of the connection is an error.
 func TestCloseWaitsForThePeer(t *testing.T) {
 	noTime := fmt.Errorf("no time: %w", context.DeadlineExceeded)
 	for _, tt := range []struct {
 		cause error
-		after time.Duration // when the peer closes; 0: never
+		after time.Duration // time after which the peer closes; 0: never
 		want  time.Duration
 	}{
 		{errors.New("finished"), 100 * time.Millisecond, 100 * time.Millisecond},
@@ -555,8 +558,8 @@ func TestRepliesAreDiscarded(t *testing.T) {
 	})
 }
 
-// Over connections that fail at random, every record arrives complete at least once and in order, and no
-// other line arrives.
+// Over connections that fail at random, every record arrives complete, at least once and in order.
+// No other line arrives.
 func TestRecordsArriveWholeOverFaultyConnections(t *testing.T) {
 	for _, scheme := range []string{"tcp", "syslog+tcp"} {
 		bubble.Test(t, func(t *testing.T) {
@@ -640,7 +643,7 @@ func faultyRound(t *testing.T, destination string, rng random) {
 	}
 }
 
-// Traits.Accepts rejects binary records. If they are sent anyway, they are held.
+// Traits.Accepts rejects binary records. If they are sent anyway, the outlet holds them.
 func TestBinaryRecordsAreNotAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
@@ -816,7 +819,7 @@ func TestSendAllocatesNothingPerRecord(t *testing.T) {
 				clear(c.l.answers)
 			}
 			c.sendAll(b)
-		}); got > 6 { // allocated by the deadlines of net.Pipe for each write
+		}); got > 6 { // the deadlines of net.Pipe allocate for each write
 			t.Errorf("%s: %v allocations for 300 records", destination, got)
 		}
 		c.mustClose()
@@ -845,7 +848,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Records with any content are parsed from their frames unchanged.
+// Records with any content can be parsed unchanged from their frames.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("one\n"), []byte("two\nlines"), int64(1), 8)
 	f.Add([]byte{}, []byte("12 x"), int64(0), -8)
@@ -867,8 +870,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Records of an Output arrive once and in order at a peer that resets its connections at random. net.Pipe
-// has no buffer, so every byte that was written was read.
+// Records of an Output arrive once and in order at a peer that resets its connections at random.
+// net.Pipe has no buffer, so the peer has read every written byte.
 func TestOutputKeepsOrderWhenConnectionsReset(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rng := testkit.Rand(testkit.Seed(t))
@@ -898,7 +901,7 @@ func TestOutputKeepsOrderWhenConnectionsReset(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(time.Duration(between(3)) * time.Millisecond) // the loop sends the record
+				time.Sleep(time.Duration(between(3)) * time.Millisecond) // the outlet sends the record
 			}
 			rep, err := o.Shutdown(t.Context())
 			if err != nil || rep.Delivered != uint64(len(want)) || rep.Check() != nil {

@@ -23,8 +23,8 @@ func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	}
 }
 
-// allEnd reports whether every record of b ends with a newline, so that the records can be written as they
-// are.
+// allEnd reports whether every record of b ends with a newline, so that records can be written
+// unchanged.
 func allEnd(b *batch.Batch) bool {
 	for i := range b.Runs {
 		r := &b.Runs[i]
@@ -37,8 +37,7 @@ func allEnd(b *batch.Batch) bool {
 	return true
 }
 
-// appendCounted appends msg with its length before it: MSG-LEN SP SYSLOG-MSG
-// (RFC 6587 §3.4.1).
+// appendCounted appends msg preceded by its length: MSG-LEN SP SYSLOG-MSG (RFC 6587 §3.4.1).
 func appendCounted(dst, msg []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(len(msg)), 10)
 	dst = append(dst, ' ')

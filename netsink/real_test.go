@@ -30,7 +30,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// A receiver is a listener on the loopback interface that can be killed and restarted with the same address.
+// A receiver is a listener on the loopback interface that can be killed and restarted at the same
+// address.
 type receiver struct {
 	t    *testing.T
 	addr net.Addr
@@ -133,8 +134,8 @@ func (c *client) deliverAll(b *batch.Batch) {
 	}
 }
 
-// A receiver that is killed and restarted receives every record complete, except those that the kernel had
-// accepted for a connection that was reset.
+// A receiver that is killed and restarted receives every record complete, except those that the
+// kernel had accepted for a reset connection.
 func TestRestartedReceiverGetsWholeRecords(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
@@ -206,14 +207,14 @@ func TestTLSRefusalsAreFatal(t *testing.T) {
 	await(t, "the records", func() bool { return len(r.lines()) == 2000 })
 	c.mustClose()
 
-	// An unknown certificate: only a change of configuration helps.
+	// With an unknown certificate, only a change of configuration helps.
 	stranger := mustConnect(t, "tls://"+r.addr.String(), nil)
 	if _, err := stranger.send(lines(1)); !holds(err) || !strings.Contains(err.Error(), "TLS handshake") {
 		t.Errorf("an unknown authority: %v", err)
 	}
 	r.kill()
 
-	// A server that requires a client certificate refuses after the handshake.
+	// A server that requires a client certificate refuses the client after the handshake.
 	strict := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn {
 		return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13})
 	}}
@@ -232,7 +233,7 @@ func TestTLSRefusalsAreFatal(t *testing.T) {
 	s.Close()
 	strict.kill()
 
-	// A server without TLS.
+	// The server does not use TLS.
 	p := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn {
 		_, _ = io.WriteString(c, "220 hello\r\n")
 		return c
@@ -244,7 +245,7 @@ func TestTLSRefusalsAreFatal(t *testing.T) {
 	}
 	p.kill()
 
-	// A server that closes the connection: the error is temporary.
+	// If the server closes the connection, the error is temporary.
 	gone := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { c.Close(); return c }}
 	gone.start()
 	ending := mustConnect(t, "tls://"+gone.addr.String(), nil)
@@ -254,7 +255,7 @@ func TestTLSRefusalsAreFatal(t *testing.T) {
 	gone.kill()
 }
 
-// rsyslog receives one message per record, before and after a restart.
+// rsyslog receives one message per record, before and after its restart.
 func TestRsyslogReadsOneMessagePerRecord(t *testing.T) {
 	bin, err := exec.LookPath("rsyslogd")
 	if err != nil {

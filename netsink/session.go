@@ -15,13 +15,13 @@ import (
 )
 
 // A session is one connection. Send writes batches. The goroutine of read detects the end of the
-// connection at once, also while nothing is written. The end is reported once: by Send if a Send is in
-// progress, so that its answer comes first, otherwise by read.
+// connection at once, even while nothing is written. The end is reported once: by a Send in
+// progress, after its answer, or by read if there is none.
 type session struct {
 	d    *Driver
 	life deliver.Life
 	conn net.Conn
-	raw  net.Conn    // connection under the TLS layer, or conn: closing it sends no TLS alert
+	raw  net.Conn    // connection under the TLS layer, or conn; closing it sends no TLS alert
 	stop func() bool // cancels the write deadline at the end of the context of life
 
 	// Used only by Send:
@@ -31,8 +31,8 @@ type session struct {
 	readerDone chan struct{} // closed when the reader has ended
 	readErr    error         // reason; valid after readerDone is closed
 
-	mu      sync.Mutex // leaf lock; guards the fields below
-	sending bool       // a Send is in progress; it reports the end, after its answer
+	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	sending bool       // a Send is in progress; it reports the end after its answer
 	lost    error      // reason why the connection ended; nil while it is open
 }
 
@@ -53,7 +53,8 @@ func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 	return s
 }
 
-// read discards the bytes that the peer sends, until the connection ends. The protocols have no answers.
+// read discards the bytes that the peer sends until the connection ends. The protocols have no
+// answers.
 func (s *session) read() {
 	defer close(s.readerDone)
 	var buf [512]byte
@@ -71,8 +72,8 @@ func (s *session) read() {
 	}
 }
 
-// lose sets the reason why the connection ended and closes it. It reports whether this is the first
-// call, and whether a Send is in progress.
+// lose closes the connection and records the reason. first reports whether this is the first call,
+// and sending whether a Send is in progress.
 func (s *session) lose(err error) (first, sending bool) {
 	s.mu.Lock()
 	first, sending = s.lost == nil, s.sending
@@ -103,11 +104,11 @@ func (s *session) setSending(sending bool) error {
 	return s.lost
 }
 
-// wrap returns err with the destination.
+// wrap returns err prefixed with the destination.
 func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &s.d.t, err) }
 
-// Send writes the records of b and answers before it returns, see [deliver.Session]. The records that the
-// kernel has accepted completely are settled, even if the connection is lost.
+// Send writes the records of b and answers before it returns; see [deliver.Session]. Records that
+// the kernel has completely accepted are settled, even if the connection is lost.
 func (s *session) Send(b *batch.Batch) error {
 	if !s.d.t.syslog && !textual(b.Codec) {
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Advice: batch.Hold,
@@ -125,7 +126,7 @@ func (s *session) Send(b *batch.Batch) error {
 	} else {
 		s.lose(err)
 	}
-	lost := s.setSending(false) // after the answer, which is ignored once the reader has reported the end
+	lost := s.setSending(false) // after the answer, because answers are ignored once the reader has reported the end
 	if err == nil {
 		if lost != nil {
 			s.life.End(markFatalTLS(s.wrap(lost)))
@@ -143,13 +144,13 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// writeBatch writes the records of b. It returns the number of records that the kernel has accepted
-// completely.
+// writeBatch writes the records of b. It returns how many of them the kernel has completely
+// accepted.
 func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
 		return s.writeRun(&b.Runs[0])
 	}
-	// Records are collected up to writeBytes, so that small records need few system calls.
+	// Records are collected up to writeBytes, so small records need few system calls.
 	done := 0
 	s.buf, s.ends = s.buf[:0], s.ends[:0]
 	for i, rec := range b.All() {
@@ -179,8 +180,8 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 // keepBuf is the maximum size of a buffer kept for reuse, in bytes.
 const keepBuf = 1 << 20
 
-// writeRun writes records that are lines already, without copying them. It returns the number of records
-// that the kernel has accepted completely.
+// writeRun writes records that are already lines, without copying them. It returns how many of them
+// the kernel has completely accepted.
 func (s *session) writeRun(r *layout.Run) (int, error) {
 	// The records of a run are contiguous in memory.
 	done, err := s.write(r.Data())
@@ -202,8 +203,8 @@ func (s *session) write(p []byte) (done int, err error) {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(s.d.o.WriteTimeout)); err != nil {
 			return done, err
 		}
-		// The end of the context sets a deadline, too, which the call above may have
-		// overwritten. So the context is read after it.
+		// When the context ends, it sets a deadline, which the call above may have overwritten.
+		// Therefore the context is checked after that call.
 		if err := context.Cause(s.life.Context()); err != nil {
 			return done, err
 		}
@@ -216,24 +217,24 @@ func (s *session) write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// writeBytes is the size of the largest single write. Each write has a separate deadline, so that a slow
+// writeBytes is the maximum size of a single write. Each write has a separate deadline, so a slow
 // peer is not considered dead.
 const writeBytes = 64 << 10
 
-// Close closes the connection. It closes the sending side first and waits until the peer has
-// closed the other side, so that written bytes can arrive. It waits for at most 500 ms, and for
-// 20 ms if there is no more time.
+// Close closes the connection. It first closes the sending side and waits until the peer has closed
+// its side, so that written bytes can arrive. It waits at most 500 ms, or 20 ms if the outlet has
+// no more time.
 func (s *session) Close() {
 	s.stop()
 	timeout := closeTimeout
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
 		timeout = lateCloseTimeout
 	}
-	// With s.lost set, the reader reports no end.
+	// If s.lost is set, the reader does not report the end.
 	s.mu.Lock()
 	lost := s.lost
 	if lost == nil {
-		s.lost = errClosed // from now on the end is expected
+		s.lost = errClosed // the reader must not report the end that Close causes
 	}
 	s.mu.Unlock()
 	if lost == nil {
@@ -245,7 +246,8 @@ func (s *session) Close() {
 	}
 	_ = s.raw.Close()
 	<-s.readerDone
-	// A FIN of the peer, or our own Close, is a good end. A reset is not: the peer has discarded input.
+	// A FIN from the peer or our Close is a normal end. A reset is not, because the peer has
+	// discarded input.
 	var err error
 	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
 		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", s.readErr))
@@ -258,6 +260,6 @@ func (s *session) Close() {
 const (
 	// closeTimeout is how long Close waits for the peer to close its side.
 	closeTimeout = 500 * time.Millisecond
-	// lateCloseTimeout is closeTimeout for an outlet whose Close is out of time.
+	// lateCloseTimeout replaces closeTimeout if the outlet's Close is out of time.
 	lateCloseTimeout = 20 * time.Millisecond
 )

@@ -50,7 +50,7 @@ func (s *Config) resolveSyslog() error {
 	return nil
 }
 
-// override sets fields from the query of a destination.
+// override sets fields from the query of the destination.
 func (s *Config) override(q url.Values) error {
 	for name, values := range q {
 		value := values[len(values)-1]
@@ -72,7 +72,8 @@ func (s *Config) override(q url.Values) error {
 	return nil
 }
 
-// field converts s to a header field: PRINTUSASCII of at most n characters, or "-" if s is empty.
+// field converts s to a header field of at most n characters (PRINTUSASCII). If s is empty, it
+// returns "-".
 func field(s string, n int) string {
 	out := make([]byte, 0, min(len(s), n))
 	for _, r := range s {
@@ -112,8 +113,8 @@ func severity(l slog.Level) int {
 // stamp is the format of TIMESTAMP in RFC 5424 §6.2.3, which allows at most six decimals.
 const stamp = "2006-01-02T15:04:05.000000Z"
 
-// message appends rec as a SYSLOG-MSG of RFC 5424 §6, version 1, without structured data. MSG is the record
-// without its newline, or a binary form as JSON.
+// message appends rec as a SYSLOG-MSG of RFC 5424 §6, version 1, without structured data. MSG is
+// the record without its newline. A binary record is converted to JSON.
 func (s *Config) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	dst = append(dst, '<')
 	dst = strconv.AppendInt(dst, int64(s.facility*8+severity(rec.Level)), 10)
@@ -145,7 +146,7 @@ func trimNewline(p []byte) []byte {
 // textual reports whether records of a codec are text: raw bytes (nil), lines, JSON or logfmt.
 func textual(c batch.Codec) bool { return c == nil || textualType(c.ContentType()) }
 
-// textualType is textual for a content type.
+// textualType reports whether records with a content type are text.
 func textualType(contentType string) bool {
 	return contentType == "" || strings.HasPrefix(contentType, "text/") ||
 		strings.Contains(contentType, "json") || strings.HasSuffix(contentType, "/logfmt")

@@ -15,15 +15,15 @@ type target struct {
 	network string     // "tcp" or "unix", for Config.Dial
 	address string     // HOST:PORT or a path, for Config.Dial
 	tls     bool       // the scheme is tls or syslog+tls
-	syslog  bool       // records are syslog messages, not lines
+	syslog  bool       // records are syslog messages instead of lines
 	query   url.Values // fields of the syslog header
 }
 
 // forms lists the forms of a destination for errors.
 const forms = "tcp://HOST:PORT, tls://HOST:PORT, unix:PATH, or one of them with syslog+ before it"
 
-// parse parses a destination. Its errors contain at most the scheme of an invalid destination,
-// because the remainder may contain a password.
+// parse parses a destination. Its errors contain only the scheme of an invalid destination, because
+// the remainder may contain a password.
 func parse(s string) (t target, err error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok {
@@ -53,11 +53,10 @@ func parse(s string) (t target, err error) {
 	return t, err
 }
 
-// pathIn returns the path of a socket: %3F is replaced by a question mark, and %25 by a percent
-// sign.
+// pathIn decodes the path of a socket: %3F becomes a question mark, and %25 a percent sign.
 var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// hostPort returns the HOST:PORT after the scheme kind.
+// hostPort returns HOST:PORT from rest, the text after the scheme kind.
 func hostPort(kind, rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "//")
 	if !ok {

@@ -7,9 +7,9 @@ import (
 // tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)), which package syscall lacks.
 const tcpUserTimeout = 18
 
-// control is the net.Dialer.Control of TCP connections. It limits how long sent bytes may stay
-// unacknowledged to WriteTimeout. Without the limit, the kernel detects a peer whose machine is down only
-// after about 15 minutes, while writes still fit into its buffer.
+// control is the net.Dialer.Control of TCP connections. It sets WriteTimeout as the limit of how
+// long sent bytes may stay unacknowledged. Without this limit, the kernel detects a dead machine
+// only after about 15 minutes, while writes still fit into its buffer.
 func (o *Config) control(network, _ string, c syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return nil

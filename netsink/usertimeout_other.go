@@ -6,5 +6,5 @@ import (
 	"syscall"
 )
 
-// control does nothing: there is no portable equivalent of TCP_USER_TIMEOUT.
+// control does nothing, because there is no portable equivalent of TCP_USER_TIMEOUT.
 func (o *Config) control(string, string, syscall.RawConn) error { return nil }
