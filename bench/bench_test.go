@@ -7,5 +7,5 @@ import (
 )
 
 // BenchmarkRow runs each contender of each row as a sub-benchmark, for a test or a profile. Only
-// the program compares contenders.
+// the command of package bench compares contenders.
 func BenchmarkRow(b *testing.B) { harness.Benchmark(b) }

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// zap and zerolog can write into a deliver.Output without an adapter. Each record is one line, and
-// all lines are at the destination after Sync.
+// zap and zerolog can write to a deliver.Output without an adapter. Each record is one line, and
+// after Sync all lines are at the destination.
 func TestOtherLoggersWriteIntoSlabs(t *testing.T) {
 	const n = 1000
 	for name, write := range map[string]func(w *deliver.Output) error{

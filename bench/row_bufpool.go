@@ -32,7 +32,7 @@ func touch(buf []byte) {
 	buf[len(buf)-1] = 1
 }
 
-// Each of the following functions returns a loop of Get and Put calls. The loops are separate,
+// Each of the following functions returns a loop of Get and Put calls. They do not share a loop,
 // because a call of a function value would cost as much as a Get.
 
 func ourPool(noZero bool) func(sizePattern) rivals.Run {
@@ -63,7 +63,8 @@ func syncPool(p sizePattern) rivals.Run {
 	}
 }
 
-// kept makes small buffers escape to the heap: the compiler cannot know that on is always false.
+// kept makes small buffers escape to the heap, because the compiler does not know that the field on
+// is always false.
 var kept struct {
 	on  bool
 	buf []byte

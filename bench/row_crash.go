@@ -27,8 +27,8 @@ func crashSlabs(env *h.Env, dst io.Writer) (w own.Slab, remove func() error, err
 		func() error { return os.RemoveAll(dir) }, nil
 }
 
-// onePerWrite makes one write(2) call for each record. This is the only other way to keep records
-// after SIGKILL.
+// onePerWrite makes one write(2) call for each record, the only other way to keep records after
+// SIGKILL.
 type onePerWrite struct{ io.Writer }
 
 func (onePerWrite) Drain() error { return nil }

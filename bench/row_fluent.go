@@ -15,8 +15,8 @@ func init() {
 
 		ibmNote = "IBM/fluent-forward-go 0.4.0, SendPacked, the caller gathers 100"
 	)
-	// sameAllocs requires that forebay's client allocates no more than the floor, whose allocations
-	// are made by its caller.
+	// sameAllocs requires that forebay's client allocates no more than the contender floor, in
+	// which only the caller allocates.
 	sameAllocs := func(r *h.Result) []h.Check {
 		f := r.Column(floor)
 		if f == nil {

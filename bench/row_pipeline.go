@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// A pipe returns a whole pipeline in front of dst: a loop that logs the records of one scenario,
+// A pipe returns a whole pipeline that writes to dst: a loop that logs the records of one scenario,
 // and the drain.
 type pipe func(dst io.Writer) (rivals.Run, func() error)
 
@@ -27,7 +27,7 @@ func direct(l rivals.Native, s rivals.Scenario) pipe {
 	return func(dst io.Writer) (rivals.Run, func() error) { return l(dst, s), nil }
 }
 
-// zapLocked is rivals.Zap with a lock, which several goroutines need.
+// zapLocked is like rivals.Zap, with a lock for several goroutines.
 func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 	return rivals.Zap(rivals.ZapLocked(dst), s)
 }

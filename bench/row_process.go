@@ -298,7 +298,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 	}}
 }
 
-// ourTail returns a function that returns the command forebay tail with a destination of the given
+// ourTail returns a function that makes the command forebay tail with a destination of the given
 // scheme.
 func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
@@ -320,8 +320,8 @@ func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 	return exec.Command(path, args...), nil
 }
 
-// fluentBitTail returns a function that returns the command of Fluent Bit with the given output.
-// Its buffers are larger than by default.
+// fluentBitTail returns a function that makes the command of Fluent Bit with the given output. Its
+// buffers are larger than the defaults.
 func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		host, port, _ := strings.Cut(addr, ":")

@@ -20,7 +20,7 @@ const (
 	stallFor   = 5 * time.Millisecond
 )
 
-// stalling is a destination that counts lines. Every nth write stalls.
+// stalling is a destination that counts lines and stalls in every nth write.
 type stalling struct {
 	every  int // number of writes between two stalls; 0: no stalls
 	mu     sync.Mutex
@@ -42,7 +42,7 @@ func (s *stalling) Write(p []byte) (int, error) {
 // callers describes a load: several goroutines that make calls. The durations of the calls are
 // measured.
 type callers struct {
-	every int // number of writes of the destination between two stalls
+	every int // the destination stalls once in this many writes
 	count func() int
 	run   func(env *h.Env, i int, call func())
 }
@@ -55,15 +55,15 @@ var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int,
 	if env.Quick {
 		length = 50 * time.Millisecond
 	}
-	// Shift the start, so that the goroutines do not wake at the same time.
+	// Shift the start, so that the goroutines wake at different times.
 	next := time.Now().Add(time.Duration(i) * tick / 4)
 	for end := next.Add(length); next.Before(end); {
 		time.Sleep(time.Until(next))
 		for range burst {
 			call()
 		}
-		// A goroutine that was delayed does not catch up. The figure is therefore the duration of a
-		// call without the time in a queue before it.
+		// A delayed goroutine does not catch up, so the figure is the duration of a call without
+		// time in a queue before it.
 		if next = next.Add(tick); next.Before(time.Now()) {
 			next = time.Now()
 		}

@@ -34,7 +34,7 @@ func newGzip(l compression.Level) compression.Writer {
 	if l == compression.Fast {
 		level = gzip.BestSpeed
 	}
-	w, _ := gzip.NewWriterLevel(nil, level) // no error: the level is valid
+	w, _ := gzip.NewWriterLevel(nil, level) // the error is nil, because the level is valid
 	return w
 }
 
@@ -44,12 +44,12 @@ func newZstd(l compression.Level) compression.Writer {
 	if l == compression.Fast {
 		options = append(options, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<17), zstd.WithLowerEncoderMem(true))
 	}
-	w, _ := zstd.NewWriter(nil, options...) // no error: the options are valid
+	w, _ := zstd.NewWriter(nil, options...) // the error is nil, because the options are valid
 	return w
 }
 
-// newZstdReader returns a reader that starts no goroutine, so that it need not be closed.
+// newZstdReader returns a reader that starts no goroutine and therefore need not be closed.
 func newZstdReader() compression.Reader {
-	r, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20)) // no error: the options are valid
+	r, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20)) // the error is nil, because the options are valid
 	return r
 }

@@ -83,8 +83,8 @@ func TestRotatedFileWithZstd(t *testing.T) {
 	}
 }
 
-// Each format decompresses what it has compressed, repeatedly with the same writer and reader. It
-// rejects other data.
+// Each format decompresses its own output, repeatedly with the same writer and reader. It rejects
+// other data.
 func TestFormatsReadTheirOwnOutput(t *testing.T) {
 	for _, name := range []string{"gzip", "zstd"} {
 		format, err := compression.Find(name)

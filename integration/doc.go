@@ -1,3 +1,3 @@
-// Package integration runs forebay against real servers. A test whose server is not available is
-// skipped, and the message begins with SKIPPED.
+// Package integration runs forebay against real servers. If a server is not available, its tests
+// are skipped with a message that begins with SKIPPED.
 package integration

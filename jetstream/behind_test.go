@@ -19,8 +19,8 @@ func (l *fakeLife) Context() context.Context               { return l.ctx }
 func (l *fakeLife) Answer(_ *batch.Batch, o batch.Outcome) { l.answers <- o }
 func (l *fakeLife) End(error)                              {}
 
-// After an answer has left records open, Send stores nothing until the outlet has read that answer.
-// Otherwise Send would store later records before the open ones.
+// If an answer has left records open, Send stores nothing until the outlet has read that answer.
+// Without this rule, it would store later records before the open ones.
 func TestSendDoesNotStoreRecordsAfterOpenOnes(t *testing.T) {
 	for _, sole := range []bool{false, true} {
 		n := start(t, nil)

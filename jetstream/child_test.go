@@ -15,8 +15,8 @@ import (
 // blocks is the policy that makes Write wait for free memory.
 var blocks = slab.Block()
 
-// writeUntilKilled is the child process: it writes records until the parent kills it. After
-// each log call that has accepted a record, it appends a line to the file "accepted". The next child
+// writeUntilKilled is the child process, which writes records until the parent kills it. After each
+// log call that has accepted a record, it appends a line to the file "accepted". The next child
 // continues two numbers after the last line.
 func writeUntilKilled(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, "accepted"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
@@ -30,7 +30,7 @@ func writeUntilKilled(dir string) {
 		testkit.Must(err)
 		_, err = fmt.Sscanf(string(last[:]), "%d", &next)
 		testkit.Must(err)
-		next += 2 // the child may have been killed after the record was accepted and before its line was written
+		next += 2 // the child may have been killed between accepting the record and writing its line
 	}
 	d, err := New(Config{Servers: os.Getenv("FOREBAY_CHILD_URL")})
 	testkit.Must(err)

@@ -26,12 +26,12 @@ type Config struct {
 	// control characters become "_". A missing or empty field becomes "unknown", as in package
 	// kafka. Default "logs".
 	Subject string
-	// Stream is the name of the stream that must store the records. If the subject belongs to
-	// another stream, the server rejects the records, and they are held. Default "": any stream.
+	// Stream is the name of the stream that must store the records. If the subject belongs to a
+	// different stream, the server rejects the records, and they are held. Default "": any stream.
 	Stream string
-	// Sole declares that there is no other writer to the stream. The order is then preserved even
-	// if servers lose messages, see the package comment. If a second writer writes to the stream,
-	// records of this writer are rejected. Default false.
+	// Sole declares that the stream has no other writer. The order is then preserved even if
+	// servers lose messages; see the package comment. If a second writer exists, records of this
+	// writer are rejected. Default false.
 	Sole bool
 
 	// Credentials is the path of a file with a JWT and a seed (.creds). Default "": none.
@@ -40,14 +40,14 @@ type Config struct {
 	NKey string
 	// Token is an authentication token. Default "": none.
 	Token string
-	// TLS configures TLS, also for addresses with nats://. Default nil: if the server or the
+	// TLS configures TLS, even for addresses with nats://. Default nil: if the server or the
 	// address requires TLS, the root certificates of the system are used.
 	TLS *tls.Config
 
 	// DialTimeout limits connecting to one server. Default 5 s.
 	DialTimeout time.Duration
-	// AckTimeout limits the time in which the server acknowledges no message although messages wait
-	// for an acknowledgement. After that, the session ends. Default 10 s.
+	// AckTimeout limits how long the server may acknowledge no message while messages wait for an
+	// acknowledgement. After that, the session ends. Default 10 s.
 	AckTimeout time.Duration
 	// DryRun, if not nil, receives one line for each record, with its subject. Nothing is sent to a
 	// server. Default nil.
@@ -59,7 +59,7 @@ type Config struct {
 
 const (
 	// window, batchRecords and batchBytes limit the batches in flight. After a lost connection, at
-	// most window*batchRecords messages are sent again and can be duplicates.
+	// most window*batchRecords messages are sent again and may be duplicates.
 	window       = 4
 	batchRecords = 1000
 	batchBytes   = 1 << 20

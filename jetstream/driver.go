@@ -57,7 +57,7 @@ func (d *Driver) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
-// Open connects to one of the servers in Config.Servers, see [deliver.Destination]. nats.go tries
+// Open connects to one of the servers in Config.Servers; see [deliver.Destination]. nats.go tries
 // the servers in random order.
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
@@ -123,15 +123,15 @@ func (c *Config) options() ([]nats.Option, error) {
 }
 
 // forceCallbacks is the last option of a connection. It reverts nats.NoCallbacksAfterClientClose,
-// which Config.Options may contain, because Close waits for the callback that reports the closed
+// which Config.Options may contain, because Close waits for the callback about the closed
 // connection.
 func forceCallbacks(o *nats.Options) error {
 	o.NoCallbacksAfterClientClose = false
 	return nil
 }
 
-// markFatal returns err. It marks err as fatal if only a change of configuration can help: for
-// wrong credentials, a TLS failure, a server without headers, or a missing file.
+// markFatal returns err. It marks err as fatal if only a change of configuration helps: for wrong
+// credentials, a TLS failure, a server without headers, or a missing file.
 func (d *Driver) markFatal(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {

@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Records arrive once and in order. They have their subjects, and their ids as Nats-Msg-Id.
+// Records arrive once and in order, on their subjects and with their ids as Nats-Msg-Id.
 func TestRecordsArriveInOrderOnTheirSubjects(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -84,8 +84,8 @@ func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	}
 }
 
-// A server that hangs ends the session after AckTimeout, whether or not the server still reads.
-// Writers do not wait.
+// A server that hangs ends the session after AckTimeout, even if it still reads. Writers do not
+// wait.
 func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 	for name, discardRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	flush(t, out)
 }
 
-// Without a stream, records wait. They are delivered once the stream exists. With Sole they are
+// Without a stream, records wait. They are delivered once the stream exists. With Sole, they are
 // delivered in order, even if the stream is created while messages are in flight.
 func TestRecordsWaitForTheirStream(t *testing.T) {
 	n := start(t, nil)
@@ -190,7 +190,7 @@ func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	}
 }
 
-// If a full stream rejects new messages, records wait. None becomes a dead letter.
+// If a full stream rejects new messages, records wait, and none becomes a dead letter.
 func TestFullStreamCondemnsNoRecord(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 100, jetstream.DiscardNew })
@@ -205,14 +205,14 @@ func TestFullStreamCondemnsNoRecord(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // removes the messages that were read
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // removes the messages already read
 			t.Fatal(err)
 		}
 	}
 	wantCount(t, got, 300)
 }
 
-// If the subject belongs to another stream than Config.Stream, the records are held.
+// If the subject belongs to a different stream from Config.Stream, the records are held.
 func TestSubjectOfAnotherStreamHoldsRecords(t *testing.T) {
 	n := start(t, nil)
 	stream(t, admin(t, n), nil)
@@ -324,8 +324,8 @@ func TestCleanMakesOneSubjectToken(t *testing.T) {
 	}
 }
 
-// Whatever an answer contains, read does not panic. Only an answer with a sequence number and without
-// an error means that the message is stored.
+// No answer makes read panic. Only an answer with a sequence number and without an error means that
+// the message is stored.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"stream":"LOGS","seq":1}`, `{"error":{"code":400,"err_code":10054,"description":"x"}}`, `{"error":null,"seq":1}`, "", "{", `{"seq":`} {
 		f.Add([]byte(s))
@@ -446,8 +446,8 @@ func leader(nodes []*node) *node {
 	return nil
 }
 
-// caughtUp reports whether each server has all messages. A server must not be stopped before,
-// because the cluster might then have no majority to elect a leader.
+// caughtUp reports whether each server has all messages. Only then may a server be stopped, because
+// the cluster might otherwise have no majority to elect a leader.
 func caughtUp(nodes []*node) bool {
 	for _, n := range nodes {
 		if !n.JetStreamIsCurrent() || !n.JetStreamIsStreamCurrent("$G", "LOGS") {

@@ -36,7 +36,7 @@ type node struct {
 	o server.Options
 }
 
-// start starts a server. set may be nil; otherwise it may change the options.
+// start starts a server. set, if not nil, may change the options.
 func start(t testing.TB, set func(*server.Options)) *node {
 	t.Helper()
 	n := &node{o: server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()}}
@@ -130,8 +130,7 @@ func all(t testing.TB, s jetstream.Stream) (msgs []stored) {
 	return msgs
 }
 
-// output opens an output with short retry delays. set may be nil; otherwise it may change the
-// options.
+// output opens an output with short retry delays. set, if not nil, may change the options.
 func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.Output, *events) {
 	t.Helper()
 	d, err := New(c)

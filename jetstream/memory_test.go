@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// While a server hangs and one session after another ends, the heap does not grow: the memory of a
-// session is free after its end.
+// While a server hangs and sessions end one after another, the heap does not grow, because each
+// session frees its memory.
 func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	n := start(t, nil)
-	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // the messages are few, because the server uses the same heap
+	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // there are few messages, because the server uses the same heap
 	p := newProxy(t, n)
 	d, err := New(Config{Servers: p.url(), AckTimeout: 100 * time.Millisecond})
 	if err != nil {
@@ -30,7 +30,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds := testkit.Rounds(12, 300)
-	var heaps []uint64 // heap at the begin of each session
+	var heaps []uint64 // heap at the beginning of each session
 	i := 0
 	for s := uint64(0); len(heaps) < rounds; i += 500 {
 		write(t, out, i, i+500)
@@ -40,7 +40,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 			p.set(true, true) // the server hangs after the session has begun
 			heaps = append(heaps, inUse())
 		} else if !d.Stats().Connected {
-			p.set(false, false) // so that the next session can begin
+			p.set(false, false) // lets the next session begin
 			p.cut()
 		}
 	}

@@ -23,9 +23,9 @@ import (
 // calls answer.
 //
 // With Config.Sole, each message contains the sequence number of the previous message in the stream
-// (last). The server rejects the message if another message is the last one in the stream. If last
-// is unknown, one message is sent alone: Send waits for its answer, which contains its sequence
-// number.
+// (last). The server rejects the message if a different message is the last one in the stream. If
+// last is unknown, one message is sent alone: Send waits for its answer, which contains its
+// sequence number.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -37,32 +37,32 @@ type session struct {
 	buf   []byte   // subject of the current record
 	msg   nats.Msg // reused, because nats.go copies it
 	inbox string   // the reply subject of message n is inbox + n
-	// last is used with Sole: the sequence number of the previous message in the stream. 0:
-	// unknown.
+	// last is the sequence number of the previous message in the stream; 0: unknown. It is used
+	// with Sole.
 	last uint64
-	// soleAnswer is used with Sole: it receives the answer to a message that is sent alone. Its
+	// soleAnswer receives the answer to a message that is sent alone. It is used with Sole, and its
 	// capacity is 1.
 	soleAnswer chan outcome
 
-	connClosed chan struct{} // closed when the connection is closed; no answers arrive after that
+	connClosed chan struct{} // closed when the connection is closed and no further answers arrive
 
-	mu            sync.Mutex  // guards the fields below; no other lock is acquired under it
+	mu            sync.Mutex  // guards the fields below; no other lock is acquired while it is held
 	sent          uint64      // number of messages of all batches so far
 	flights       []*flight   // batches without an answer, oldest first
-	progress      time.Time   // time of the last answer, or of the start of the oldest batch
+	progress      time.Time   // time of the last answer, or start of the oldest batch
 	progressTimer *time.Timer // calls checkProgress
-	first         uint64      // ticket of the first open record, if broken is set
-	broken        bool        // an answer has left records open, so the sequence number last is unknown
-	alone         uint64      // with Sole: 1 + the number of the message for which Send waits; 0: none
+	first         uint64      // ticket of the first open record, valid if broken is set
+	broken        bool        // an answer has left records open, so last is unknown
+	alone         uint64      // with Sole: 1 + the number of the message whose answer Send awaits; 0: none
 }
 
 // A flight is a batch in flight. session.mu guards its fields.
 type flight struct {
 	b       *batch.Batch
 	first   uint64       // number of the message of record 0
-	got     []bool       // got[i] is set when record i is answered
+	got     []bool       // got[i] reports whether record i is answered
 	waits   int          // number of messages without an answer
-	sending bool         // Send has not passed all messages to nats.go yet
+	sending bool         // Send is still passing messages to nats.go
 	open    []int        // indexes of records to send again
 	refused []int        // indexes of refused records
 	why     error        // reason why the records in open are open
@@ -70,8 +70,7 @@ type flight struct {
 	advice  batch.Advice // advice for the records in open
 }
 
-// The names of headers that the server reads; see
-// https://docs.nats.io/nats-concepts/jetstream/headers.
+// Names of headers that the server reads; see https://docs.nats.io/nats-concepts/jetstream/headers.
 const (
 	headerID       = "Nats-Msg-Id"
 	headerStream   = "Nats-Expected-Stream"
@@ -102,7 +101,7 @@ func (s *session) begin(conn *nats.Conn) error {
 	s.inbox = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // no limit, so that the answers to all messages in flight are accepted
+		err = sub.SetPendingLimits(-1, -1) // no limit, because the answers to all messages in flight must be accepted
 	}
 	if err != nil {
 		s.wire.closeAll()
@@ -122,8 +121,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// An answer has left records open that precede the records of b. The outlet has not read
-		// that answer yet, and will send the open records first.
+		// An answer has left earlier records open. The outlet has not read that answer yet, and
+		// will send the open records first.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -168,11 +167,11 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. If the
-// server has stored the message now, it is the last one in the stream, and the next message
-// contains its sequence number. If the message was a duplicate, the last sequence number stays
-// unknown, and the next message is also sent alone. awaitAnswer returns false if no further message
-// of f may be sent; the remaining records are then open.
+// awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. A newly
+// stored message is the last one in the stream, and its sequence number is known. After a
+// duplicate, the sequence number stays unknown, and the next message is also sent alone.
+// awaitAnswer returns false if no further message of f may be sent; the remaining records are then
+// open.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -251,7 +250,7 @@ type outcome struct {
 }
 
 // answer handles the answer to one message. nats.go makes one call of answer at a time. An answer
-// is ignored if the batch of its message is already answered.
+// is ignored if the batch of its message already has an answer.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {
@@ -270,7 +269,7 @@ func (s *session) answer(m *nats.Msg) {
 	}
 }
 
-// settle is settleLocked for callers that do not hold s.mu.
+// settle calls settleLocked with s.mu held.
 func (s *session) settle(f *flight, i int, what outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,8 +300,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers each batch whose messages are all answered. The caller holds s.mu, so that no
-// other goroutine uses a batch after it is answered.
+// conclude answers each batch whose messages are all answered. The caller holds s.mu, so no other
+// goroutine uses a batch after its answer.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -353,9 +352,9 @@ func (s *session) closed(conn *nats.Conn) {
 	close(s.connClosed)
 }
 
-// reportError handles errors of nats.go that do not close the connection. It ignores all errors
-// except a missing permission for the subject, because the server does not answer such a message.
-// That error is fatal if all records have the same subject.
+// reportError handles errors of nats.go that do not close the connection. It handles only a missing
+// permission for the subject, because the server does not answer such a message, and ignores other
+// errors. The error is fatal if all records have the same subject.
 func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -372,8 +371,8 @@ func (s *session) wrap(err error) error {
 	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
 }
 
-// Close closes the connection, see [deliver.Session]. It first calls wire.cut to end a blocked
-// write of nats.go, because Conn.Close would wait for that write.
+// Close closes the connection; see [deliver.Session]. It first calls wire.cut to end a blocked
+// write of nats.go, for which Conn.Close would wait.
 func (s *session) Close() {
 	s.mu.Lock()
 	s.progressTimer.Stop()
@@ -408,8 +407,8 @@ const (
 	codeNotEnabledHere = 10076 // JetStream is not enabled
 )
 
-// sequence returns the number after "seq" in an answer, or 0. sequence does not use encoding/json,
-// because it is called for each message and must be fast
+// sequence returns the number after "seq" in an answer, or 0. It does not use encoding/json,
+// because it must be fast: it is called for each message
 // (docs/adr/0050-read-jetstream-acknowledgements-directly.md).
 func sequence(answer []byte) (n uint64) {
 	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
@@ -422,7 +421,7 @@ func sequence(answer []byte) (n uint64) {
 	return n
 }
 
-// errBehind is the reason why Send leaves records open while earlier records are open.
+// errBehind is the reason why Send leaves records open after earlier open records.
 var errBehind = errors.New("an earlier message was not stored")
 
 // errAnswer is the error for an answer that is neither a success nor an error.
@@ -434,7 +433,7 @@ func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
 	}
-	// The usual answer is recognized without parsing JSON.
+	// The most frequent answer is recognized without parsing JSON.
 	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
 		s.d.stored.Add(1)
 		if bytes.Contains(m.Data, []byte(`"duplicate"`)) {
@@ -448,8 +447,8 @@ func (s *session) read(m *nats.Msg) outcome {
 		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
-	// The server refuses a record only for its size. All other errors may be temporary: a full
-	// stream, a stream without a leader, or an id that is being processed.
+	// The server refuses a record only because of its size. All other errors may be temporary: a
+	// full stream, a stream without a leader, or an id that is being processed.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
 		return outcome{refused: err}

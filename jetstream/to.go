@@ -20,7 +20,7 @@ func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 const defaultMemory = window * batchBytes
 
 // open creates the Driver for an output made with [To] and sets defaults of the options. The
-// options of the caller are applied later.
+// caller's options are applied later.
 func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {
@@ -33,7 +33,7 @@ func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return d, nil
 }
 
-// Subject sets the subject, see [Config.Subject] for the form and the default.
+// Subject sets the subject; see [Config.Subject].
 func Subject(pattern string) forebay.OutputOption {
 	return forebay.DriverOption("jetstream.Subject", func(c *Config) error {
 		c.Subject = pattern

@@ -8,13 +8,13 @@ import (
 )
 
 // A wire opens connections for nats.go and keeps references to them, so that close can close them.
-// nats.go itself closes a connection only after a blocked write has returned.
+// nats.go closes a connection only after a blocked write has returned.
 type wire struct {
 	ctx     context.Context // context of the session
 	timeout time.Duration   // Config.DialTimeout
 	stop    func() bool     // prevents the call of close at the end of ctx
 
-	mu     sync.Mutex // guards the fields below; no other lock is acquired under it
+	mu     sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	conns  []net.Conn // all connections that were opened, because nats.go may try several servers
 	closed bool       // close was called, so Dial fails
 }
@@ -26,7 +26,7 @@ func newWire(ctx context.Context, timeout time.Duration) *wire {
 	return w
 }
 
-// Dial implements nats.CustomDialer. nats.go calls it for one server after the other.
+// Dial implements nats.CustomDialer. nats.go calls it for one server after another.
 func (w *wire) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
 	if err != nil {

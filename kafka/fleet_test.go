@@ -53,7 +53,7 @@ func (e *slowNetwork) dial(ctx context.Context, network, address string) (net.Co
 	return &slow{c, e}, nil
 }
 
-// set begins an outage and closes all connections, or ends the outage.
+// set begins an outage, which closes all connections, or ends it.
 func (e *slowNetwork) set(down bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +93,7 @@ type countingDriver struct {
 	e      *slowNetwork
 	mu     sync.Mutex
 	failed []time.Time
-	took   time.Duration // total duration of the attempts in failed
+	took   time.Duration // total duration of the attempts counted in failed
 	begun  []time.Time
 	dialed time.Time // time of the last successful dial after a failed one
 	fails  bool      // the last dial failed
@@ -124,8 +124,8 @@ func (d *countingDriver) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// Traits limits batches to catchUpBytes, so that a backlog needs many requests, as it does after a
-// long outage.
+// Traits limits batches to catchUpBytes, so that a backlog needs many requests, as after a long
+// outage.
 func (d *countingDriver) Traits() deliver.Traits {
 	t := d.Driver.Traits()
 	t.Limits.Bytes = catchUpBytes
@@ -140,7 +140,7 @@ const (
 	burst = 2 * time.Second
 )
 
-// A scenario describes a small fleet of hosts with real outputs, and an outage of their broker.
+// A scenario describes an outage of the broker of a small fleet of hosts with real outputs.
 type scenario struct {
 	name    string
 	hosts   int
@@ -153,7 +153,7 @@ type scenario struct {
 
 // An observation contains the measurements of one run of a scenario.
 type observation struct {
-	connected, caughtUp []time.Duration // times of each host, from the end of the outage, sorted
+	connected, caughtUp []time.Duration // times of each host, counted from the end of the outage, sorted
 	during              int             // attempts to begin a session during the outage
 	peak                int             // largest number of attempts in a second after the outage
 	fail                time.Duration   // mean duration of a failed attempt
@@ -162,8 +162,8 @@ type observation struct {
 	accepted, delivered uint64
 }
 
-// sessions returns how long the sessions that were open at the beginning of the outage may retry.
-// These retries are not attempts to begin a session.
+// sessions returns how long the sessions open at the beginning of the outage may retry. Their
+// retries do not count as attempts to begin a session.
 func (c *scenario) sessions() time.Duration {
 	if c.within == 0 {
 		return 0
@@ -303,8 +303,8 @@ func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 
 // The model of package fleet predicts the behavior of real outputs in an outage of their broker:
 // the number of attempts, how many hosts reconnect at once and when, the backlog of a host, and the
-// time to catch up. The model and the outputs are random, so the bounds add a margin to the range
-// of ten runs of the model.
+// time to catch up. Both are random, so the bounds add a margin to the range of ten runs of the
+// model.
 func TestFleetModelMatchesRealOutputs(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, c := range []scenario{
@@ -329,8 +329,8 @@ func (c *scenario) compare(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	all := c.model(t, f)
-	// near requires that got is in the range of the model. The range is extended by the fraction share
-	// of its bounds and by an absolute margin.
+	// near requires that got is in the range of the model, extended by the fraction share of its
+	// bounds and by an absolute margin.
 	near := func(name string, got, share, margin float64, of func(r *fleet.Result) float64) {
 		least, most := of(all[0]), of(all[0])
 		for _, r := range all {

@@ -171,7 +171,7 @@ func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	return all
 }
 
-// removeDuplicates removes duplicates by forebay-id, as a consumer can, and returns their number.
+// removeDuplicates removes duplicates by forebay-id, like a consumer, and returns their number.
 func removeDuplicates(t testing.TB, all []*kgo.Record) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	w := dedup.New(nil)
@@ -196,8 +196,7 @@ func headerOf(r *kgo.Record, key string) string {
 	return ""
 }
 
-// wantAll checks that first contains each of lines once, and that the lines of each key are in
-// order.
+// wantAll checks that first contains each line once, and that the lines of each key are in order.
 func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	t.Helper()
 	got := make([]string, len(first))

@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Producers with crash-safe memory are killed while brokers fail. After a consumer has removed
-// duplicates, every record whose log call has returned is present once, and the records of each key
-// are in order.
+// Producers with crash-safe memory are killed while brokers fail. After duplicates are removed,
+// every record whose log call has returned is present once, and the records of each key are in
+// order.
 func TestKilledProducersLoseNothing(t *testing.T) {
 	if brokers := os.Getenv("FOREBAY_KAFKA"); brokers != "" {
 		produce(brokers)

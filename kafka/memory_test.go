@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// While a broker hangs and sessions end one after the other, the heap stays bounded: the memory of
-// a session is released after its end.
+// While a broker hangs and sessions end one after another, the heap stays bounded, because each
+// session frees its memory.
 func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	c := newCluster(t, kfake.NumBrokers(1))
 	conf := fastConfig(c, "logs")
@@ -29,7 +29,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 		return nil, nil, true
 	})
 	rounds := testkit.Rounds(12, 600)
-	var heaps []uint64 // heap at the begin of each session
+	var heaps []uint64 // heap at the beginning of each session
 	for s := uint64(0); len(heaps) < rounds; {
 		o.write(t, lines(3, 500)...)
 		if n := o.stats().Sessions; n > s {

@@ -27,8 +27,8 @@ var faults = []*kerr.Error{
 // halving are the faults after which a session halves a piece.
 var halving = faults[len(faults)-3:]
 
-// Brokers fail at random. After a consumer has removed duplicates, every record is present once,
-// and the records of each key are in order.
+// Brokers fail at random. After duplicates are removed, every record is present once, and the
+// records of each key are in order.
 func TestWalk(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(4, 200) {

@@ -141,7 +141,8 @@ func TestCallHasRequestAndMetadata(t *testing.T) {
 	}
 }
 
-// grpcError returns the error of a call with that code, and with a RetryInfo if after is positive.
+// grpcError returns the error of a call with the given code, and with a RetryInfo if after is
+// positive.
 func grpcError(code codes.Code, message string, after time.Duration) error {
 	s := status.New(code, message)
 	if after > 0 {
@@ -150,7 +151,7 @@ func grpcError(code codes.Code, message string, after time.Duration) error {
 	return s.Err()
 }
 
-// The outcome of a request with two records is the one that the protocol documents for the answer.
+// The outcome of a request with two records is the documented outcome for the answer.
 func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	type want struct {
 		open, refused int
@@ -190,7 +191,7 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.res, tc.err), func(t *testing.T) {
 			p := &peer{answer: func(_ int, req []byte) ([]byte, error) {
-				if len(req) == 0 { // a request without records, which tests the receiver
+				if len(req) == 0 { // a request without records, which probes the receiver
 					return nil, nil
 				}
 				return []byte(tc.res), tc.err
@@ -322,7 +323,7 @@ func (l *cuttingListener) cut() {
 // The certificate of the server is checked against the authorities of the configuration. If it is
 // not trusted, records are held.
 func TestTLSAuthorities(t *testing.T) {
-	web := httptest.NewUnstartedServer(nil) // for its certificate
+	web := httptest.NewUnstartedServer(nil) // provides a certificate
 	web.StartTLS()
 	cert := web.TLS.Certificates[0]
 	web.Close()
@@ -342,7 +343,7 @@ func TestTLSAuthorities(t *testing.T) {
 	}
 }
 
-// With UnixSocket, the host of the URL is the authority only.
+// With UnixSocket, the host of the URL is only the authority.
 func TestUnixSocketIsUsed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -425,7 +426,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// If a call fails before a connection is made, nothing was sent. After any other call without a
+// If a call fails before a connection exists, nothing was sent. After any other call without a
 // response, the records may have been accepted.
 func TestFailedDialSentNothing(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
@@ -469,8 +470,8 @@ func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	}
 }
 
-// A response that is not longer than the limit is interpreted. After a longer one the records may
-// have been accepted. In neither case are the records refused.
+// A response within the limit is interpreted. After a longer response, the records may have been
+// accepted. In neither case are the records refused.
 func TestLongResponseIsUnknown(t *testing.T) {
 	long := func(n int) []byte { // partial_success: error_message
 		text := bytes.Repeat([]byte("x"), n)
@@ -487,7 +488,7 @@ func TestLongResponseIsUnknown(t *testing.T) {
 	}
 }
 
-// A dry run writes gRPC calls, not HTTP requests.
+// A dry run writes gRPC calls instead of HTTP requests.
 func TestDryRunShowsCalls(t *testing.T) {
 	var out bytes.Buffer
 	log, err := forebay.New(To("http://collector:4317", forebay.Configure(func(c *otlp.Config) { c.DryRun = &out })))

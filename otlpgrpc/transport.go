@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// opDial is the Op of the net.OpError that noAnswer returns if no connection was made. Package
+// opDial is the Op of the net.OpError that noAnswer returns if there was no connection. Package
 // httpsend checks for this Op.
 const opDial = "dial"
 
@@ -33,14 +33,14 @@ const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 // converts the results to HTTP responses, which package otlp interprets.
 type caller struct{ conn *grpc.ClientConn }
 
-// headersOfGRPC has the HTTP headers that gRPC sets itself. They are not sent as metadata.
+// headersOfGRPC contains the HTTP headers that gRPC sets itself. They are not sent as metadata.
 var headersOfGRPC = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
 // RoundTrip makes one call. If no server answers the call, RoundTrip returns an error, like an HTTP
 // transport.
 func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
-	// gRPC can read a request after the call has returned, so it gets a copy.
+	// gRPC may read a request after the call has returned, so it gets a copy.
 	req := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, req); err != nil {
 		return nil, err
@@ -53,15 +53,15 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var res []byte
 	var header, trailer metadata.MD
-	t.conn.ResetConnectBackoff() // gRPC must not repeat a call, because the outlet delays the next attempt
+	t.conn.ResetConnectBackoff() // the outlet delays the next attempt, so gRPC must not do that as well
 	err := t.conn.Invoke(metadata.NewOutgoingContext(r.Context(), md), method, req, &res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
-	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // the response of a proxy that does not support gRPC
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // response of a proxy that does not support gRPC
 		code, _ := strconv.Atoi(m[1])
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // the response is an error even if its status is a success, because of the text
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // an error because of the text, even if the status is a success
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
@@ -84,21 +84,21 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 	}
 }
 
-// ofHTTP finds the HTTP status in the error that gRPC returns for a response without gRPC.
+// ofHTTP finds the HTTP status in gRPC's error for a response that is not gRPC.
 var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
 
-// tooLarge is part of the error that gRPC returns if a request or an answer exceeds a size limit.
+// tooLarge is part of gRPC's error for a request or an answer that exceeds a size limit.
 const tooLarge = "larger than max"
 
-// maxAnswer is the maximum length of an answer in bytes. It is odd, so that the error of gRPC for a
-// longer answer differs from the error of a receiver for a long request.
+// maxAnswer is the maximum length of an answer in bytes. It is odd, so that gRPC's error for a
+// longer answer differs from a receiver's error for a long request.
 const maxAnswer = 16<<20 + 1
 
-// nothingSent matches the errors that gRPC returns if the request was not sent.
+// nothingSent matches gRPC's errors for requests that were not sent.
 var nothingSent = regexp.MustCompile(`Error while dialing|^name resolver error|error reading server preface|while waiting for connections to become ready`)
 
-// noAnswer returns the error for a call that no server has answered, or that has timed out. Package
-// httpsend determines from the type of the error whether the request may have been accepted.
+// noAnswer returns the error for a call that no server has answered or that has timed out. From the
+// type of the error, package httpsend determines whether the request may have been accepted.
 func noAnswer(r *http.Request, s *status.Status) error {
 	err := fmt.Errorf("%s: %s", s.Code(), s.Message())
 	if ctx := r.Context().Err(); ctx != nil {
@@ -115,8 +115,8 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	return err
 }
 
-// statusOf returns the HTTP status with the same meaning as s. It follows the classification of
-// codes in the OTLP/gRPC specification.
+// statusOf returns the HTTP status with the meaning of s. It follows the classification of codes in
+// the OTLP/gRPC specification.
 func statusOf(s *status.Status) int {
 	switch s.Code() {
 	case codes.Unavailable, codes.Aborted, codes.OutOfRange, codes.DataLoss:

@@ -1,3 +1,3 @@
-// Package examples tests the code samples of docs/ADAPTERS.md that need no adapter, with the real
-// libraries. It contains only tests.
+// Package examples tests, with the real libraries, the code samples of docs/ADAPTERS.md that need
+// no adapter. It contains only tests.
 package examples

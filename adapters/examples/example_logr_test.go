@@ -51,8 +51,8 @@ func TestLogrVerbosityFollowsOutputLevels(t *testing.T) {
 		t.Error("V(4) is slog.LevelDebug")
 	}
 	if handler := logr.ToSlogHandler(logger); handler != log.Slog().Handler() {
-		// The handler may differ, but it must be a handler of a Router, because other handlers lack
-		// the methods that a Router adds to slog.Handler.
+		// The handler may differ, but it must belong to a Router, because other handlers lack the
+		// methods that a Router adds to slog.Handler.
 		if _, ok := handler.(interface{ EnabledForAny(slog.Level) bool }); !ok {
 			t.Errorf("logr.ToSlogHandler returns a %T, want the handler of the Router", handler)
 		}

@@ -68,8 +68,8 @@ func spanIDs(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// The trace and span ids of OpenTelemetry are added to each record that is logged with a context.
-// They are outside of all groups.
+// The trace and span ids of OpenTelemetry are added, outside of all groups, to each record that is
+// logged with a context.
 func Example_openTelemetry() {
 	log, err := forebay.New(forebay.Context(spanIDs),
 		forebay.Writer(os.Stdout, forebay.Encoder(encode.Logfmt(&encode.Options{TimeKey: "-"}))))
@@ -78,7 +78,7 @@ func Example_openTelemetry() {
 	}
 	defer log.Close()
 
-	// The context is like the one that a tracer returns when it starts a span.
+	// A tracer returns such a context when it starts a span.
 	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{0x4b, 0xf9, 0x2f, 15: 1}, SpanID: trace.SpanID{7: 2},
 	}))

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// lastTimeout limits the wait for a message after which gRPC exits the program. It equals the limit
-// of forebay.SyncLevel.
+// lastTimeout limits the wait for a message after which gRPC exits the program, like the limit of
+// forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a grpclog.LoggerV2 that passes messages to log, for grpclog.SetLoggerV2.
@@ -78,8 +78,9 @@ func (l *logger) flush() {
 	}
 }
 
-// text formats a message. It replaces the message by the text of a panic: fmt recovers a panic in a
-// method of an argument, but then calls a method of the value of the panic, which may panic, too.
+// text formats a message. If the arguments make fmt panic, the text of the panic becomes the
+// message. fmt recovers a panic in a method of an argument, but the value of the panic may panic
+// again.
 func text(format func(...any) string, args []any) (s string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -110,8 +111,8 @@ func (l *logger) printf(level slog.Level, format string, args []any) {
 	}
 }
 
-// printDepth implements the methods for components of gRPC. The first argument of a component is
-// its name in brackets.
+// printDepth implements the methods for gRPC components, whose first argument is the component's
+// name in brackets.
 func (l *logger) printDepth(level slog.Level, depth int, args []any) {
 	if !l.enabled(level) {
 		return

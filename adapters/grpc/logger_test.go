@@ -132,7 +132,7 @@ func TestFatalFlushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	l := New(log).(grpclog.DepthLoggerV2) // called directly, because grpclog.Fatal would end the test
+	l := New(log).(grpclog.DepthLoggerV2) // called directly, because grpclog.Fatal would exit the test
 	l.Error("m")
 	if k.flushed != 0 {
 		t.Error("an error waits")

@@ -24,8 +24,8 @@ const (
 	// syncTimeout limits how long Sync waits.
 	syncTimeout = 5 * time.Second
 
-	// lastTimeout limits the wait for an entry after which zap may exit the program. It
-	// equals the limit of forebay.SyncLevel.
+	// lastTimeout limits the wait for an entry after which zap may exit the program, like the limit
+	// of forebay.SyncLevel.
 	lastTimeout = 250 * time.Millisecond
 )
 
@@ -101,8 +101,7 @@ func (c *core) handlerOf(name string) router {
 	return h.(router)
 }
 
-// levelOf returns the slog level of a zap level. The levels of zap are 1 apart, the levels of slog
-// 4.
+// levelOf returns the slog level of a zap level. zap's levels are 1 apart, and slog's levels 4.
 func levelOf(l zapcore.Level) slog.Level {
 	if l > zapcore.ErrorLevel {
 		return above
@@ -110,8 +109,8 @@ func levelOf(l zapcore.Level) slog.Level {
 	return slog.Level(l) * 4
 }
 
-// Enabled reports whether a logger of any name accepts entries of level l. Check knows the name and
-// is more precise.
+// Enabled reports whether a logger of any name accepts entries of level l. Check is more precise,
+// because it knows the name.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.handler.EnabledForAny(levelOf(l))
 }
@@ -163,7 +162,7 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec.AddAttrs(o.group()...)
 	h := c.handlerOf(ent.LoggerName)
 	top := o.top[:0]
-	switch { // add the caller as an attribute, unless an output writes it as its source position
+	switch { // adds the caller as an attribute, unless an output writes it as its source position
 	case !ent.Caller.Defined || h.NeedsPC():
 	case rec.PC != 0:
 		top = append(top, slog.String(callerKey, values.FrameOf(rec.PC).Short))

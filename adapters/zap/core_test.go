@@ -114,8 +114,8 @@ func fields() []zap.Field {
 	}
 }
 
-// canonical returns a JSON line with sorted keys and unchanged digits. Floats, which zap writes with more
-// digits, get their shortest form.
+// canonical returns a JSON line with sorted keys and unchanged digits, except that floats, which
+// zap writes with more digits, get their shortest form.
 func canonical(t *testing.T, line string) string {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(line))
@@ -146,7 +146,7 @@ func logTwice(t *testing.T, log func(*zap.Logger)) (zapOutput, forebayOutput str
 	return canonical(t, a.String()), canonical(t, b.String())
 }
 
-// Fields of every zap type have the same JSON form as with zap's own encoder.
+// Fields of every zap type have the same JSON form as with zap's encoder.
 func TestFieldsMatchZapJSON(t *testing.T) {
 	for _, f := range fields() {
 		zapOutput, forebayOutput := logTwice(t, func(l *zap.Logger) { l.Info("m", f) })
@@ -181,7 +181,7 @@ func TestRandomFieldsMatchZapJSON(t *testing.T) {
 				n++
 				f.Key = fmt.Sprintf("k%d", n)
 				fs = append(fs, f)
-				if rnd.IntN(4) == 0 { // zap writes a namespace without fields, slog does not
+				if rnd.IntN(4) == 0 { // zap writes a namespace without fields; slog does not
 					n++
 					fs = append(fs, zap.Namespace(fmt.Sprintf("ns%d", n)), zap.Int("first", n))
 				}
@@ -365,8 +365,8 @@ func TestCallerAndStackAreWritten(t *testing.T) {
 	}
 }
 
-// The caller is an attribute, unless an output writes it as the source position. Caller and stack are
-// outside of namespaces, like in zap.
+// The caller is an attribute, unless an output writes it as the source position. As in zap, caller
+// and stack are outside of namespaces.
 func TestCallerIsAnAttributeUnlessOutputWritesSource(t *testing.T) {
 	var buf bytes.Buffer
 	for _, source := range []bool{false, true} {
@@ -534,7 +534,7 @@ func TestSyncAndFatalFlush(t *testing.T) {
 	if err := l.Sync(); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("Sync: %v", err)
 	}
-	// Write must not return an error: zap would write a line to standard error for each record.
+	// If Write returned an error, zap would write a line to standard error for each record.
 	if err := New(log).Write(zapcore.Entry{}, nil); err != nil {
 		t.Errorf("Write: %v", err)
 	}
@@ -578,7 +578,7 @@ func TestInfoAllocatesOnlyZapFields(t *testing.T) {
 	log := newLog(t, io.Discard, encode.Options{})
 	l := zap.New(New(log)).Named("db")
 	l.Info("m")
-	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // the allocation is the slice of fields, which zap's caller allocates
+	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // zap's caller allocates the slice of fields
 		t.Errorf("%v allocations for three fields", n)
 	}
 	seven := []zap.Field{zap.Int("a", 1), zap.Int("b", 1), zap.Int("c", 1), zap.Int("d", 1), zap.Int("e", 1), zap.Int("f", 1), zap.Int("g", 1)}

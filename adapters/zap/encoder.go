@@ -40,8 +40,8 @@ func (o *object) add(fields []zapcore.Field) {
 	}
 }
 
-// contain adds the fields of an inlined object to o. If the method of the object panics, the text
-// of the panic replaces these fields.
+// contain adds the fields of an inlined object to o. If a method of the object panics, the text of
+// the panic replaces these fields.
 func (o *object) contain(f *zapcore.Field) {
 	attrs, spaces := len(o.attrs), len(o.spaces)
 	defer func() {
@@ -67,8 +67,8 @@ func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err e
 	return inner.group(), "", err
 }
 
-// arrayOf returns the elements of m as a list. If m panics, the value is the text of the panic. err
-// is the error of m.
+// arrayOf returns the elements of m as a list, or the text of the panic if m panics. err is the
+// error of m.
 func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -110,7 +110,7 @@ func (o *object) put(key string, v slog.Value) {
 	o.attrs = append(o.attrs, slog.Attr{Key: key, Value: v})
 }
 
-// The methods below implement zapcore.ObjectEncoder.
+// The following methods implement zapcore.ObjectEncoder.
 
 // AddArray adds a list. It returns the error of m.
 func (o *object) AddArray(key string, m zapcore.ArrayMarshaler) error {
@@ -161,7 +161,7 @@ func (o *object) AddReflected(key string, v any) error {
 // OpenNamespace begins a group that contains all later attributes.
 func (o *object) OpenNamespace(key string) { o.spaces = append(o.spaces, space{key, len(o.attrs)}) }
 
-// shortest returns the float64 whose shortest decimal form is that of v: 0.1 instead of
+// shortest returns the float64 with the shortest decimal form of v: 0.1 instead of
 // 0.10000000149011612.
 func shortest(v float32) float64 {
 	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
@@ -199,7 +199,7 @@ func (a *array) value() slog.Value {
 // put appends an element.
 func (a *array) put(v any) { a.elems = append(a.elems, v) }
 
-// The methods below implement zapcore.ArrayEncoder.
+// The following methods implement zapcore.ArrayEncoder.
 
 // AppendArray appends a list. It returns the error of m.
 func (a *array) AppendArray(m zapcore.ArrayMarshaler) error {

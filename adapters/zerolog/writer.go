@@ -24,8 +24,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// lastTimeout limits the wait for an event after which zerolog exits the program. It equals the limit
-// of forebay.SyncLevel.
+// lastTimeout limits the wait for an event after which zerolog exits the program, like the limit of
+// forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a writer for zerolog.New that passes events to log.
@@ -65,7 +65,7 @@ func levelOf(l zerolog.Level) slog.Level {
 	return slog.Level(l-zerolog.InfoLevel) * 4
 }
 
-// Write logs a line and takes the level from a field of the line. zerolog calls Write instead of
+// Write logs a line and takes the level from a field of the line. zerolog calls it instead of
 // WriteLevel if the writer is wrapped in an io.Writer without WriteLevel. The error is always nil.
 func (w *writer) Write(p []byte) (int, error) {
 	level := zerolog.NoLevel
@@ -111,7 +111,7 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		return slog.NewRecord(now, l, string(bytes.TrimRight(p, "\r\n")), 0)
 	}
 	attrs := record.Attrs(p)
-	if level != zerolog.NoLevel { // the field that zerolog adds for the level is the first with this name
+	if level != zerolog.NoLevel { // zerolog adds the field for the level before other fields with this name
 		if i := indexOf(attrs, zerolog.LevelFieldName); i >= 0 {
 			attrs = slices.Delete(attrs, i, i+1)
 		}
@@ -126,7 +126,7 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		}
 	}
 	msg := ""
-	for i, a := range slices.Backward(attrs) { // the field that zerolog adds for the message is the last with this name
+	for i, a := range slices.Backward(attrs) { // zerolog adds the field for the message after other fields with this name
 		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
 			msg = a.Value.String()
 			attrs = slices.Delete(attrs, i, i+1)

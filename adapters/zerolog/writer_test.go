@@ -92,7 +92,7 @@ var fields = []func(*zerolog.Event) *zerolog.Event{
 	},
 }
 
-// members returns the members of a JSON line. builtin contains the members that zerolog adds by
+// members returns the members of a JSON line. builtin contains the members that zerolog adds
 // itself. list contains all other members in order, as text with normalized escapes.
 func members(t *testing.T, line []byte) (list []string, builtin map[string]string) {
 	t.Helper()
@@ -203,7 +203,7 @@ func TestLevelsMapToSlog(t *testing.T) {
 	if n := len(rec.Records()); n != 16 {
 		t.Errorf("%d records", n)
 	}
-	// A line whose level no output accepts is not parsed.
+	// A line is not parsed if no output accepts its level.
 	r, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct(), forebay.Level(slog.LevelWarn)))
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestTimesWithinASecondKeepOrder(t *testing.T) {
 		if r.Time.Nanosecond() != 0 {
 			fractions++
 		}
-		// parse reads the clock after zerolog, so the second may have ended in between.
+		// parse reads the clock after zerolog, so the second may have ended meanwhile.
 		if i > 0 && r.Time.Before(records[i-1].Time.Truncate(time.Second)) {
 			t.Errorf("%v after %v", r.Time, records[i-1].Time)
 		}

@@ -47,7 +47,7 @@ type line struct {
 	text, unit, rival string
 	ours, best, ratio float64
 	date, machine     string
-	rivals            []rival // competitors with valid output
+	rivals            []rival // competitors whose output is valid
 }
 
 type rival struct {

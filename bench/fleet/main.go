@@ -192,7 +192,7 @@ func (f *forecast) spoolFlag() string {
 	return units.FlagSize(quota)
 }
 
-// attemptsPerHost returns the mean number of attempts of one host during the outage.
+// attemptsPerHost returns the mean number of attempts per host during the outage.
 func attemptsPerHost(r *fleet.Result, hosts int) float64 {
 	n := 0
 	for _, v := range r.Attempts[:min(r.Outage, len(r.Attempts))] {

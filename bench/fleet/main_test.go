@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// output runs the command with args. It returns the text of its standard output followed by that of
-// its standard error, and its exit code.
+// output runs the command with args. It returns the standard output followed by the standard error,
+// and the exit code.
 func output(t *testing.T, args string) (string, int) {
 	t.Helper()
 	var out, notes bytes.Buffer
@@ -37,7 +37,7 @@ records dropped                0             0
 use  forebay pipe --slab-size 64KiB --slabs 6 --when-full spill --spool DIR --spool-max 16MiB
 `
 
-// The same seed gives the same forecast. Another seed gives another forecast.
+// The same seed gives the same forecast, and another seed a different one.
 func TestSeedDeterminesForecast(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "out.svg")
 	const args = "-hosts 100 -outage 2m -cost 0.05 -seed "

@@ -16,7 +16,7 @@ const (
 	panelH, titleH         = 170, 28 // heights of a panel and of the name above it
 )
 
-// writeSVG draws the attempts per second to reach the backend in two panels with the same scales:
+// writeSVG draws the attempts per second to reach the backend in two panels with the same scales,
 // with and without jitter. The time of the outage is shaded.
 func writeSVG(w io.Writer, c *fleet.Config, withJitter, withoutJitter *fleet.Result) error {
 	var b strings.Builder
@@ -65,7 +65,7 @@ func (d drawing) panel(r *fleet.Result, y0 int, class, label string) {
 		d.p(`<text class="ink" x="%d" y="%.1f" text-anchor="end">%.0f</text>`, left-8, y(n)+4, n)
 	}
 	for from := 0; from < len(r.Attempts); {
-		// All seconds that fall into one column of the picture are drawn as one bar, with the
+		// Seconds that fall into the same column of the picture are drawn as one bar, with the
 		// height of the largest value.
 		x := math.Floor(float64(from) * d.perSecond)
 		most, to := 0, from

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Poster is a client that is measured.
+// A Poster is a client to be measured.
 type Poster struct {
 	Post  func(v any)
 	Drain func() error
@@ -34,7 +34,7 @@ type Poster struct {
 // A Setup describes the load and the receiver for one row of the results.
 type Setup struct {
 	What  What
-	Acks  bool          // if true, the receiver decodes and acknowledges chunks; otherwise it discards them
+	Acks  bool          // if true, the receiver decodes and acknowledges chunks; if false, it discards them
 	Delay time.Duration // latency of each direction, which delays acknowledgements
 }
 
@@ -93,7 +93,7 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 			return err
 		}
 		// Competitors connect in their constructor. A Logger connects when its first record is
-		// posted and, without acknowledgements, waits for a moment after connecting. Therefore the
+		// posted and, without acknowledgements, waits briefly after connecting. Therefore the
 		// connection is made here.
 		const first = 2
 		for range first {
@@ -109,7 +109,7 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 	}
 }
 
-// IBM returns a constructor of IBM/fluent-forward-go. Its caller collects 100 events for each
+// IBM returns a constructor of IBM/fluent-forward-go. The caller collects 100 events for each
 // SendPacked.
 func IBM(acks bool) func(addr string) (*Poster, error) {
 	return func(addr string) (*Poster, error) {
@@ -141,8 +141,8 @@ func IBM(acks bool) func(addr string) (*Poster, error) {
 	}
 }
 
-// Floor returns the lower bound for a client of these records. Post encodes the record by hand into
-// one of two buffers, under a lock. Another goroutine writes frames of 64 KiB.
+// Floor returns a client that is a lower bound for these records. Post encodes the record by hand
+// into one of two buffers, under a lock. Another goroutine writes frames of 64 KiB.
 func Floor(addr string) (*Poster, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

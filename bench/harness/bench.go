@@ -31,7 +31,7 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The time that package testing measures includes the setup and the tally, so the sample's own
+	// The time measured by package testing includes the setup and the tally, so the sample's own
 	// value is reported.
 	b.ReportMetric(s.Value, strings.ReplaceAll(row.unit(), " ", "-"))
 	b.ReportMetric(s.Allocs, "allocs/op")

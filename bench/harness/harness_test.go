@@ -37,7 +37,8 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	if Median(v); v[0] != 3 {
 		t.Error("Median reordered its argument")
 	}
-	// A slow round affects both contenders, so the median of the ratios per round is unchanged.
+	// A slow round affects both contenders equally, so it does not change the median of the ratios
+	// per round.
 	if r := Median(ratios([]float64{1, 10, 1}, []float64{2, 20, 2})); r != 0.5 {
 		t.Errorf("ratio %v, want 0.5", r)
 	}
@@ -112,8 +113,7 @@ func TestRunComparesAndJudges(t *testing.T) {
 	}
 }
 
-// A verdict compares a contender with reference contenders of the same run. The figures are
-// invented.
+// A verdict compares a contender with reference contenders of the same run.
 func TestVerdictsUseReferencesOfRun(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
@@ -211,8 +211,8 @@ func TestRowNeedsProcessors(t *testing.T) {
 	}
 }
 
-// A measurement executes all operations, including the warm-up and the remainder of the division by
-// goroutines. It includes the time of the drain.
+// A measurement executes all operations, including the warm-up and the remainder of the division
+// among goroutines. It includes the time of Drain.
 func TestAllOperationsAreExecuted(t *testing.T) {
 	var calls atomic.Int64
 	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
@@ -352,8 +352,8 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	if rep, err := ReadReport(path); err != nil || rep.Rows[0].Machine.CPU != "x" || rep.Rows[1].Machine.CPU != "y" || rep.Machine.CPU != "y" {
 		t.Errorf("%v %+v", err, rep)
 	}
-	// Rows of another program are kept when this program writes its report. A row of this program
-	// that is no longer registered is removed.
+	// A report keeps rows of other programs. It drops rows of this program that are no longer
+	// registered.
 	registry = nil
 	Register(row("other/a"), row("other/b"))
 	write(m, "other/b", "other/a")
@@ -398,8 +398,7 @@ func TestLoadMeterExcludesOwnTime(t *testing.T) {
 	if o := m.others(); o < 0 || o > 1 {
 		t.Errorf("share of others %v", o)
 	}
-	// If the processor time of this process is not subtracted, it counts as time of other
-	// processes.
+	// Processor time of this process that is not subtracted counts as time of other processes.
 	m.own = cpuTime()
 	if o := m.others(); o == 0 {
 		t.Error("a busy processor does not show")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A loadMeter measures the processor time that other processes use. It needs /proc/stat.
+// A loadMeter measures the processor time used by other processes. It needs /proc/stat.
 type loadMeter struct {
 	start     time.Time
 	own, busy time.Duration
@@ -33,7 +33,7 @@ func (m loadMeter) others() float64 {
 	return max(0, min(1, float64(used)/float64(capacity)))
 }
 
-// tickTime is the unit of times in /proc/stat. It is 1/100 s on every Linux that Go supports.
+// tickTime is the unit of times in /proc/stat: 1/100 s on every Linux that Go supports.
 const tickTime = 10 * time.Millisecond
 
 // machineBusy returns the time that all processors together have been busy.

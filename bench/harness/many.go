@@ -3,7 +3,7 @@ package harness
 import "sync"
 
 // ByMany divides the operations of c among several goroutines. It is for rows that compare numbers
-// of goroutines; Row.Goroutines must be 1.
+// of goroutines, which must have Row.Goroutines 1.
 func ByMany(c Contender, goroutines int) Contender {
 	mk := c.New
 	c.New = func(env *Env) (*Subject, error) {

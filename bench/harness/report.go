@@ -15,7 +15,8 @@ import (
 )
 
 // busyShare is a share of processor time. If other processes use more while a row is measured, the
-// report mentions it. Such rows should be measured again, above all rows that need two processors.
+// report mentions it. Such rows should be measured again, especially those that need two
+// processors.
 const busyShare = 0.05
 
 // Report is the content of results/latest.json.
@@ -68,9 +69,9 @@ func ReadReport(path string) (*Report, error) {
 	return rep, nil
 }
 
-// merge adds rows of old, a stored report. The result contains first the registered rows, in the
-// order of their registration, and then the rows of groups that have no registered row, because
-// other programs measure them. Other rows are no longer registered and are dropped.
+// merge adds rows of old, a stored report. The result contains the registered rows in the order of
+// registration, followed by the rows of groups that other programs measure. All other rows are
+// dropped, because they are no longer registered.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
 	for _, r := range slices.Concat(old.Rows, rep.Rows) {

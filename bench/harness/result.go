@@ -55,7 +55,7 @@ func newColumn(c *Contender) Column {
 	return Column{Name: c.Name, Kind: kindNames[c.Kind], Note: c.Note, kind: c.Kind}
 }
 
-// measured reports whether the contender was measured.
+// measured reports whether the contender has figures.
 func (c *Column) measured() bool { return c.Error == "" && len(c.Values) > 0 }
 
 // fill computes the figures of the column from its samples.
@@ -82,8 +82,7 @@ func (c *Column) fill(samples []*Sample) {
 	}
 }
 
-// Column returns the column of the contender with the given name. It returns nil if the contender
-// was not measured.
+// Column returns the column of the contender with the given name, or nil if it was not measured.
 func (r *Result) Column(name string) *Column {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.measured() {

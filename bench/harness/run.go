@@ -32,7 +32,7 @@ func (o *Options) defaults() {
 }
 
 // Run measures one row: every contender once per round, in random order. If a contender fails, its
-// error is reported, and it is not measured again.
+// error is reported and it is not measured again.
 func Run(row Row, o Options) (*Result, error) {
 	o.defaults()
 	res := &Result{

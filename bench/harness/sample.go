@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrAbsent is returned by a contender that this machine does not have, such as a daemon. The
+// ErrAbsent is returned by a contender that does not exist on this machine, such as a daemon. The
 // report shows the contender without figures.
 var ErrAbsent = errors.New("absent")
 
@@ -43,7 +43,7 @@ type Sample struct {
 	// Ops is the number of operations.
 	Ops int `json:"ops"`
 	// CPU is the processor time of the process per operation in nanoseconds, or 0 if it is unknown.
-	// In contrast to Value, it hardly depends on other processes.
+	// Unlike Value, it hardly depends on other processes.
 	CPU float64 `json:"cpu"`
 	// Allocs and AllocBytes are the heap allocations of the process per operation.
 	Allocs     float64 `json:"allocs"`

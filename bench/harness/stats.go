@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Median returns the median of v. If the number of values is even, it is the mean of the two middle
-// values. The median of no values is NaN.
+// Median returns the median of v. For an even number of values, it is the mean of the two middle
+// values. For no values, it is NaN.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -29,8 +29,8 @@ func MAD(v []float64) float64 {
 	return Median(d)
 }
 
-// ratios divides the values of a by those of b, round by round. This cancels effects that change a
-// whole round. Surplus rounds are ignored.
+// ratios divides the values of a by those of b, round by round, which cancels effects on whole
+// rounds. Surplus rounds are ignored.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

@@ -27,7 +27,7 @@ type Check struct {
 // A Verdict returns the checks of a measured row.
 type Verdict func(*Result) []Check
 
-// All returns a verdict that consists of the checks of all vs.
+// All returns a verdict with the checks of all vs.
 func All(vs ...Verdict) Verdict {
 	return func(r *Result) (out []Check) {
 		for _, v := range vs {
@@ -51,11 +51,11 @@ func missing(limit float64, why string) Check {
 	return Check{Text: why, Limit: limit, Status: NotMeasured}
 }
 
-// fastest, as a name in the arguments of needs, selects the fastest competitor with valid output.
+// fastest, among the names passed to needs, selects the fastest competitor with valid output.
 const fastest = ""
 
-// needs returns a verdict with one check, which f computes from the columns of the contenders in
-// names. If one of them was not measured, the figures of the check are missing.
+// needs returns a verdict with one check, which f computes from the columns of the named
+// contenders. If one of them was not measured, the check has no figures.
 func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string) Verdict {
 	return func(r *Result) []Check {
 		cols := make([]*Column, len(names))
@@ -110,7 +110,8 @@ func CPUVersusFastest(ours string, factor float64) Verdict {
 }
 
 // ShareVersusFastest is like VersusFastest, but first subtracts the time of the contender floor
-// from both. Floor has a cost that no contender can avoid, such as a call that does nothing.
+// from both times. The contender floor measures a cost that no contender can avoid, such as a call
+// that does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		a, b, f := c[0].Values, c[1].Values, c[2].Values
@@ -135,8 +136,8 @@ func NeverSlower(names []string, factor float64) Verdict {
 
 func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
-// allocsSlack is tolerated in addition to the limit, because goroutines, timers and refilled pools
-// allocate once per sample or garbage collection.
+// allocsSlack is tolerated above the limit, because goroutines, timers and refilled pools allocate
+// once per sample or garbage collection.
 const allocsSlack = 0.01
 
 // ZeroAllocs requires that an operation does not allocate.
@@ -199,7 +200,7 @@ func FigureVersusRivals(ours, key string, factor float64) Verdict {
 }
 
 // judge computes the checks and the status of a row. The status is Short if a check is not met,
-// otherwise NotMeasured if a check is missing, otherwise OK.
+// NotMeasured if none is unmet but one has no figures, and OK if all are met.
 func judge(row *Row, r *Result) {
 	r.Checks = row.Verdict(r)
 	for _, c := range r.columns(func(c *Column) bool { return c.kind == Ours && len(c.Invalid) > 0 }) {

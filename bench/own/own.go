@@ -33,14 +33,14 @@ func Native(w io.Writer, s rivals.Scenario) rivals.Run { return logger(router(w)
 // Handler returns forebay's slog handler with a direct output to w.
 func Handler(w io.Writer) slog.Handler { return router(w) }
 
-// Buffered logs the records of s through a forebay.Logger with slabs in front of dst.
+// Buffered logs the records of s through a forebay.Logger that writes to dst through slabs.
 func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	w := NewSlab(dst, nil)
 	return Native(w.Output, s), w.Drain
 }
 
-// LogToFile logs the records of s through forebay.New with forebay.File. Its Drain calls Flush and
-// not Close, because Close syncs the file, which no competitor does.
+// LogToFile logs the records of s through forebay.New with forebay.File. Its Drain calls Flush
+// instead of Close, because Close syncs the file, which no competitor does.
 func LogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
 	return logToFile(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
 }
@@ -78,8 +78,8 @@ func openSlab(f *os.File, o *slab.Options) (Slab, error) {
 	return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
 }
 
-// NoSync returns w without its method Sync. An Output would call Sync when it closes, which no
-// competitor does.
+// NoSync returns w without its method Sync, which an Output would call when it closes. No
+// competitor syncs.
 func NoSync(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && vectors.Have {
 		return bare{f}
@@ -100,10 +100,10 @@ func (u unsynced) Write(p []byte) (int, error)         { return u.f.Write(p) }
 func (u unsynced) Writev(bufs [][]byte) (int64, error) { return u.f.Writev(bufs) }
 func (u unsynced) Close() error                        { return u.f.Close() }
 
-// A Slab is a deliver.Output in front of an io.Writer, with the methods of rivals.Writer.
+// A Slab is a deliver.Output that writes to an io.Writer. It has the methods of rivals.Writer.
 type Slab struct{ *deliver.Output }
 
-// NewSlab returns a Slab in front of dst. It panics on an error; the harness reports the panic.
+// NewSlab returns a Slab that writes to dst. It panics on an error; the harness reports the panic.
 func NewSlab(dst io.Writer, o *slab.Options) Slab {
 	w, err := newSlab(deliver.ToWriter(NoSync(dst)), o)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vectors"
 )
 
-// The destinations of the rows accept several slabs in one call, and cannot be synced. A sync of
-// 100 MB would take four times as long as the rest of a sample.
+// The destinations of the rows accept several slabs in one call and cannot be synced, because a
+// sync of 100 MB would take four times as long as the rest of a sample.
 func TestNothingIsSynced(t *testing.T) {
 	if !vectors.Have {
 		t.Skip("SKIPPED: no writev")

@@ -20,8 +20,8 @@ const (
 // Close is the end of a picture.
 const Close = "</svg>\n"
 
-// style defines the classes of texts, areas and lines. Viewers use the second palette if the page
-// is dark.
+// style defines the classes of texts, areas and lines. Viewers use the second palette on dark
+// pages.
 const style = `<style>
 .back{fill:#ffffff}.ink{fill:#222222}.note{fill:#555555}.shade{fill:#e4e4e4}.grid{stroke:#d5d5d5}.base{stroke:#222222}.edge{stroke:#ffffff}
 .ours{fill:#1f6f8b}.theirs{fill:#b3402a}.other{fill:#9a6a0c}.ours.line{stroke:#1f6f8b}.theirs.line{stroke:#b3402a}.other.line{stroke:#9a6a0c}
@@ -39,7 +39,7 @@ func Open(height int) string {
 		`<rect class="back" width="%d" height="%d"/>`+"\n", Width, height, FontSize, style, Width, height)
 }
 
-// Step returns the distance of the ticks on a time axis: the smallest duration of the form 1, 2 or
+// Step returns the distance between ticks on a time axis: the smallest duration of the form 1, 2 or
 // 5 times a unit that is at least d.
 func Step(d time.Duration) time.Duration {
 	for unit := time.Millisecond; unit <= 10*time.Second; unit *= 10 {

@@ -52,8 +52,8 @@ func Check(l Native, s Scenario) []string {
 	return faults
 }
 
-// checkRecord logs the record of s several times and checks each line. One time in a thousand ends
-// in 000, so several lines are needed to see whether times have nanoseconds.
+// checkRecord logs the record of s several times and checks each line. A single line is not
+// sufficient to see whether times have nanoseconds, because one time in a thousand ends in 000.
 func checkRecord(l Native, s Scenario) error {
 	var out bytes.Buffer
 	run := l(&out, s)

@@ -21,16 +21,16 @@ func std(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// The output of each competitor has exactly the listed defects. A release of a competitor that
-// changes them also changes the comparison.
+// The output of each competitor has exactly the listed defects. If a new release of a competitor
+// changes its defects, the comparison changes.
 func TestDefectsOfRivalsAreKnown(t *testing.T) {
 	phusluFaults := "keys not escaped; invalid UTF-8 not replaced; control characters not escaped"
 	for _, tc := range []struct {
 		name      string
 		l         Native
 		scenarios []Scenario
-		want      string              // defects that every scenario has
-		also      map[Scenario]string // additional defects of a scenario, listed before want
+		want      string              // defects in every scenario
+		also      map[Scenario]string // additional defects in a scenario, which precede want
 	}{
 		{name: "zap", l: Zap, scenarios: nativeScenarios},
 		{name: "zerolog", l: Zerolog, scenarios: nativeScenarios},
@@ -129,7 +129,7 @@ func TestWritersDeliverInOrder(t *testing.T) {
 			if _, err := w.Write(p); err != nil {
 				t.Fatal(err)
 			}
-			clear(p) // a writer must not keep p after Write returns
+			clear(p) // a writer must not retain p after Write returns
 		}
 		if err := w.Drain(); err != nil {
 			t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// File returns a contender that writes to the new file f. A contender that opens the file by its
-// name closes f.
+// File returns a contender that writes to the new file f. If the contender opens the file by its
+// name, it closes f.
 type File[T any] func(f *os.File) (T, error)
 
 // Over returns a File that passes the open file to mk.
@@ -17,7 +17,7 @@ func Over(mk func(io.Writer) Writer) File[Writer] {
 	return func(f *os.File) (Writer, error) { return mk(f), nil }
 }
 
-// A Pipe is a pipeline in front of a destination.
+// A Pipe is a pipeline that writes to a destination.
 type Pipe struct {
 	Run   Run
 	Drain func() error // nil if there is nothing to flush

@@ -15,9 +15,9 @@ func PhusluHandler(w io.Writer) slog.Handler {
 	return phuslu.SlogNewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// Phuslu logs the records of s with chained fields. The time formats of the library have only
-// milliseconds. Therefore times are formatted by the standard library, and durations and times are
-// not logged with Dur and Time. If w is a phuslu.Writer, it is used directly.
+// Phuslu logs the records of s with chained fields. The library's time formats have only
+// milliseconds. Therefore the standard library formats the times, and Dur and Time are not used. If
+// w is a phuslu.Writer, it is used directly.
 func Phuslu(w io.Writer, s Scenario) Run {
 	pw, ok := w.(phuslu.Writer)
 	if !ok {
@@ -79,7 +79,7 @@ func Phuslu(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalObject implements phuslu.ObjectMarshaler, the way to log objects with phuslu/log.
+// MarshalObject implements phuslu.ObjectMarshaler, phuslu/log's way to log objects.
 func (u *User) MarshalObject(e *phuslu.Entry) {
 	e.Int("id", u.ID).Str("name", u.Name).Bool("admin", u.Admin)
 }

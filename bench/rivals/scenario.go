@@ -17,14 +17,14 @@ const (
 	Six                        // a request: two strings, two ints, duration, bool
 	TenScalar                  // ten scalar fields
 	TenMixed                   // see [Mixed]
-	ContextTen                 // the fields of TenScalar as context; the records have only a message
+	ContextTen                 // the fields of TenScalar as context; each record has only a message
 	Group                      // a group of two fields
-	Disabled                   // the record of Two, below the level of the logger
+	Disabled                   // the record of Two, with a level below that of the logger
 	Plain1K                    // one string of 1 KB, ASCII without escapes
 	UTF81K                     // one string of 1 KB, mostly multi-byte
 	Stack1K                    // one string of 1 KB, a stack trace with newlines and tabs
 
-	// The following records are logged only by [Check].
+	// Only [Check] logs the following records.
 
 	BadUTF8  // an invalid byte in a value and in the message
 	BadKey   // a key with quote, backslash and newline
@@ -74,8 +74,8 @@ var (
 	Ctrl  = controls()
 )
 
-// User is an object with three fields. Its methods, in the files of the adapters, are the ways of
-// the native loggers to log an object.
+// User is an object with three fields. Each of its methods is the way of one native logger to log
+// objects; see the files of the adapters.
 type User struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name"`
@@ -110,7 +110,7 @@ func (s Scenario) Body() string {
 // Run executes n operations.
 type Run = func(worker, n int)
 
-// Odd returns the loop of a scenario that only [Check] uses.
+// Odd returns the loop of a scenario that only [Check] uses. It logs with text or with float.
 func (s Scenario) Odd(text func(msg, key, value string), float func(key string, v float64)) Run {
 	return func(_, n int) {
 		for range n {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A SourceSlab is the slab writer of the design document from which the project started,
-// reconstructed from its description. Callers copy records under a mutex into the current slab.
-// Full slabs are passed over a channel to one goroutine, which writes and returns them.
+// A SourceSlab is the slab writer of the project's original design document, reconstructed from its
+// description. Callers copy records under a mutex into the current slab. Full slabs are passed over
+// a channel to one goroutine, which writes and returns them.
 //
 // A SourceSlab allocates nothing per record. It keeps no account, always waits for a free slab, and
 // passes each slab to the destination in one Write.

@@ -15,8 +15,8 @@ type Writer interface {
 	Drain() error
 }
 
-// MutexCopy is the lower bound for a buffering writer. It copies records under a mutex into 64 KiB
-// of memory, and has no destination.
+// MutexCopy is the lower bound for a buffering writer. It only copies records under a mutex into 64
+// KiB of memory.
 type MutexCopy struct {
 	mu  sync.Mutex
 	buf [64 << 10]byte

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// writeOnly hides the method Sync of a file, so that zap does not sync it when it is drained.
+// writeOnly hides the method Sync of a file, so that zap does not sync the file.
 type writeOnly struct{ io.Writer }
 
 // ZapSink returns w as a WriteSyncer without a lock, for one goroutine.
@@ -88,7 +88,7 @@ func Zap(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalLogObject implements zapcore.ObjectMarshaler, the way to log objects with zap.
+// MarshalLogObject implements zapcore.ObjectMarshaler, zap's way to log objects.
 func (u *User) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddInt("id", u.ID)
 	enc.AddString("name", u.Name)

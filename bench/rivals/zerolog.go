@@ -74,7 +74,7 @@ func Zerolog(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalZerologObject implements zerolog.LogObjectMarshaler, the way to log objects with zerolog.
+// MarshalZerologObject implements zerolog.LogObjectMarshaler, zerolog's way to log objects.
 func (u *User) MarshalZerologObject(e *zerolog.Event) {
 	e.Int("id", u.ID).Str("name", u.Name).Bool("admin", u.Admin)
 }

@@ -113,8 +113,8 @@ func clientGo(exception bool) h.Contender {
 	}}
 }
 
-// withLogValuers returns the records with each error replaced by a slog.LogValuer, the usual api in
-// slog. The resulting lines have the same content as forebay's lines.
+// withLogValuers returns the records with each error replaced with a slog.LogValuer, the usual
+// interface in slog. The resulting lines have the same content as forebay's.
 func withLogValuers(in []slog.Record) []slog.Record {
 	out := make([]slog.Record, len(in))
 	for i, r := range in {
@@ -183,7 +183,7 @@ func plain(in []slog.Record) []encode.Record {
 
 func init() {
 	// As in the benchmark of the design document, each sample uses a new logger. Only the creation
-	// of the logger and of the events is not measured.
+	// of the logger and of the events is excluded.
 	for _, r := range []struct {
 		name      string
 		exception bool

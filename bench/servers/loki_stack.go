@@ -3,8 +3,8 @@ package main
 import "fmt"
 
 // operation returns the error of an Exception event. The inner error is created stackDepth calls
-// below operation, and the outer error at half of this depth. The bits of i select the call sites.
-// Therefore stacks differ and have common beginnings, as in a service.
+// below operation, and the outer error at half of this depth. The bits of i select the call sites,
+// so stacks differ but begin alike, as in a service.
 func operation(i int) error { return serve(uint(i), i, stackDepth) }
 
 //go:noinline

@@ -11,7 +11,7 @@ import (
 )
 
 // sink204 is an http.RoundTripper that answers every request itself, with status 204. After a few
-// requests it does not allocate any more, so all measured allocations are those of the client.
+// requests it no longer allocates, so all measured allocations are the client's.
 type sink204 struct {
 	requests, bytes atomic.Uint64
 

@@ -105,8 +105,8 @@ func (r *Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Hist.ValueAtPercentile(q * 100))
 }
 
-// stalls returns the start times of the stalls. The times are about c.Every apart, and each is
-// delayed by up to a tenth of that. At least half of each stall is within the run.
+// stalls returns the start times of the stalls. They are about c.Every apart, and each is delayed
+// by up to a tenth of that. At least half of each stall is within the run.
 func (c *Config) stalls() (out []time.Duration) {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	for at := c.Every / 2; at < c.Duration; at += c.Every {
@@ -157,8 +157,8 @@ func (c *Config) Run(m mode) (*Result, error) {
 
 // call makes the calls of one goroutine, with random arrival times (Poisson). If a call is due
 // while the previous one is still running, its latency counts from the time at which it was due.
-// Otherwise a stall would count as only one slow call (coordinated omission). If the goroutine
-// wakes too late from its sleep, the latency counts from the wake-up.
+// Without this rule, a stall would count as only one slow call (coordinated omission). If the
+// goroutine wakes too late from its sleep, the latency counts from the wake-up.
 func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 	rng := rand.New(rand.NewPCG(c.Seed, 100+id))
 	p := make([]byte, c.Size)

@@ -22,7 +22,7 @@ func config(slabs slab.Sizing) *Config {
 
 var forebay = modes[2]
 
-// In a synctest bubble a call takes no time, so the measured latency consists of waiting alone.
+// In a synctest bubble, calls take no time, so the measured latency consists only of waiting.
 func TestPlannedSlabsHideTheStall(t *testing.T) {
 	s, err := slab.Plan(slab.Workload{Rate: 10_000, RecordBytes: 256, Spike: 200 * time.Millisecond})
 	if err != nil {
@@ -33,7 +33,7 @@ func TestPlannedSlabsHideTheStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Arrivals are random, so more records than planned may arrive during a stall.
+		// Arrivals are random, so a stall may meet more records than planned.
 		if got := r.Quantile(.999); got > time.Microsecond {
 			t.Errorf("callers wait %v at p99.9", got)
 		}

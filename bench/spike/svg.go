@@ -15,9 +15,9 @@ const (
 	lowest                 = -7.0    // exponent of the smallest latency in the chart: 100 ns
 )
 
-// writeSVG draws the longest latency of a call per tenth of a second over time. Each result has its
-// own panel, because the lines of two modes would cover each other. All panels have the same
-// scales, and the stalls of the destination are shaded.
+// writeSVG draws the longest latency of a call per tenth of a second over time. Each result has a
+// separate panel, because the lines of two modes would overlap. All panels have the same scales,
+// and the stalls of the destination are shaded.
 func writeSVG(b *strings.Builder, c *Config, results []*Result) {
 	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	height := top + len(results)*(titleH+panelH) + base

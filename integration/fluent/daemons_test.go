@@ -57,10 +57,10 @@ type daemonOptions struct {
 	outputs     string // match sections of fluentd before the one that matches all tags
 }
 
-// daemonPaths returns the source trees of fluentd that FLUENTD lists, separated as in PATH, and the
-// program Fluent Bit that FLUENTBIT names. It skips the test if neither variable is set. RUBY is
-// the Ruby interpreter for fluentd, FLUENTD_LIB lists directories that are searched before the
-// library of the source tree, and Ruby itself reads RUBYOPT.
+// daemonPaths returns the source trees of fluentd listed in FLUENTD, separated as in PATH, and the
+// program Fluent Bit named in FLUENTBIT. It skips the test if neither variable is set. RUBY is the
+// Ruby interpreter for fluentd. FLUENTD_LIB lists directories searched before the library of the
+// source tree. Ruby itself reads RUBYOPT.
 func daemonPaths(t *testing.T) (out []string) {
 	t.Helper()
 	out = append(out, filepath.SplitList(os.Getenv("FLUENTD"))...)
@@ -140,7 +140,7 @@ func start(t *testing.T, path string, o daemonOptions) *daemon {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if o.onDisk { // without SIGXFSZ, a write beyond RLIMIT_FSIZE returns an error and does not end fluentd
+	if o.onDisk { // without SIGXFSZ, a write beyond RLIMIT_FSIZE returns an error instead of ending fluentd
 		args = append([]string{"/bin/sh", "-c", `trap "" XFSZ; exec "$@"`, "sh"}, args...)
 	}
 	d.cmd = exec.Command(args[0], args[1:]...)
@@ -386,7 +386,7 @@ func TestDaemonTakesEveryMode(t *testing.T) {
 func isFluentdName(name string) bool { return strings.HasPrefix(name, "fluentd") }
 
 // With deny_keepalive, fluentd resets the connection after each message. It still receives each
-// event once, and the account counts each event as delivered.
+// event once, and the account counts all events as delivered.
 func TestDaemonKeepsNoConnection(t *testing.T) {
 	for _, key := range []string{"", "s3cr3t"} {
 		forEachDaemon(t, daemonOptions{key: key, noKeepalive: true}, func(t *testing.T, d *daemon) {
@@ -400,7 +400,7 @@ func TestDaemonKeepsNoConnection(t *testing.T) {
 				}
 				closeAll(t, l, 30)
 				sent += 30
-				time.Sleep(time.Second) // time for unexpected events to arrive
+				time.Sleep(time.Second) // enough time for unexpected events to arrive
 				if got := numbersOf(d.await(t, sent), name); !slices.Equal(got, upTo(30)) {
 					t.Errorf("NoAck %v: %v", noAck, got)
 				}
@@ -463,8 +463,7 @@ func TestDaemonHangs(t *testing.T) {
 }
 
 // While its disk is full, fluentd closes the connection or does not answer for each chunk that it
-// cannot store. No record is dropped because of that. All records arrive when the disk has space
-// again.
+// cannot store. This drops no record. All records arrive when the disk has space again.
 func TestDaemonFullDisk(t *testing.T) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -519,12 +518,12 @@ func TestDaemonFullDisk(t *testing.T) {
 	})
 }
 
-// The output of fluentd for one tag is full most of the time. Then fluentd closes each connection
-// over which a message with this tag arrives. The records of the tag are kept, none becomes a dead
-// letter, and the records of another tag are delivered.
+// The output of fluentd for one tag is full most of the time, and fluentd closes each connection
+// over which a message with this tag arrives. The records of the tag are kept and none becomes a
+// dead letter. The records of another tag are delivered.
 //
-// The remaining records stay in the spool: after many refused messages, fluentd 1.16 reports a full
-// buffer even when the buffer is empty.
+// The remaining records stay in the spool, because after many refused messages fluentd 1.16 reports
+// a full buffer even when it is empty.
 func TestDaemonOneOutputFull(t *testing.T) {
 	var seed atomic.Uint64
 	seed.Store(testkit.Seed(t))
@@ -583,7 +582,7 @@ func TestDaemonOneOutputFull(t *testing.T) {
 }
 
 // A flakyConn resets its connection in most writes while failing is true. Before the reset, it
-// sends nothing, half of the message or the whole message.
+// sends nothing, half of the message or all of it.
 type flakyConn struct {
 	*net.TCPConn
 	failing *atomic.Bool
@@ -606,7 +605,7 @@ func (c flakyConn) Write(p []byte) (int, error) {
 }
 
 // Seven of ten messages are reset for 40 s, which is longer than the time after which a suspect is
-// dropped. Nevertheless, all records arrive, and none becomes a dead letter.
+// dropped. All records still arrive, and none becomes a dead letter.
 func TestDaemonWithConnectionResets(t *testing.T) {
 	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		var failing atomic.Bool
@@ -706,8 +705,7 @@ func TestDaemonChunkLimit(t *testing.T) {
 	}
 	post(50, 10)
 	closeAll(t, l, 51)
-	// The client repeatedly sends the first record as the reference record of probes, so duplicates
-	// of it are expected.
+	// Probes repeatedly send the first record as the reference record, so it may have duplicates.
 	var got []int
 	for range 500 {
 		got = numbersOf(d.events(), "c")
@@ -722,9 +720,8 @@ func TestDaemonChunkLimit(t *testing.T) {
 	}
 }
 
-// The server hangs while an error handler is set, and 5,000 records of 1 KB are posted per second.
-// No record is dropped. The records that the handler has not accepted arrive at the server when it
-// continues.
+// The server hangs while an error handler is set and 5,000 records of 1 KB are posted per second.
+// No record is dropped. Records that the handler has not accepted arrive when the server continues.
 func TestDaemonHangsWithErrorHandler(t *testing.T) {
 	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		const n = 20_000

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// The Forward client registers no extension types globally. Therefore a program can contain it
-// together with any one of the others, which register theirs with package msgp. A program with two
-// of the others panics at startup, because both register type 0. The test checks that this is also
-// the case without the Forward client.
+// The Forward client registers no extension types globally, so a program can contain it together
+// with one of the other clients, which register theirs with package msgp. A program with two of the
+// others panics at startup, because both register type 0, even without the Forward client.
 func TestLinkedWithOtherClients(t *testing.T) {
 	for _, tc := range []struct {
 		tags   string

@@ -153,7 +153,7 @@ func TestOpenTelemetryRestart(t *testing.T) {
 	}
 	const total = 15000
 	second := make(chan *consumertest.LogsSink, 1)
-	var inFlight uint64 // records that were possibly sent and not acknowledged when the receiver was stopped
+	var inFlight uint64 // records possibly sent but not acknowledged when the receiver was stopped
 	var stopping time.Duration
 	go func() {
 		time.Sleep(time.Second)
@@ -196,8 +196,8 @@ func TestOpenTelemetryRestart(t *testing.T) {
 	if len(seen) != total {
 		t.Errorf("%d records lost", total-len(seen))
 	}
-	// Only records that were in flight may arrive twice. On a busy machine, more records are in
-	// flight, because stopping the receiver takes longer.
+	// Only records that were in flight may arrive twice. On a busy machine there are more of them,
+	// because stopping the receiver takes longer.
 	if duplicates > int(inFlight) || int(inFlight) > total/2 && stopping < total/4*time.Second/5000 {
 		t.Errorf("got %d duplicates, %d records were in flight, the receiver stopped within %v", duplicates, inFlight, stopping)
 	}

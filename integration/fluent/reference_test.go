@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// A decoder of another project reads an encoded event. The result equals the value that
-// encoding/json encodes and decodes.
+// Another project's decoder reads encoded events, with the same result as encoding and decoding
+// them with encoding/json.
 func FuzzReferenceDecoder(f *testing.F) {
 	f.Add(`{"a":[1,2.5,"x",null,{"b":true}],"big":18446744073709551615,"neg":-129}`, "s", int64(-5), 2.5)
 	f.Add("{}", "0\xb7\xb6", int64(40000), 0.0)

@@ -38,7 +38,7 @@ func (p *process) output() string {
 	return p.log.String()
 }
 
-// startProcess starts a program. It is killed when the test ends.
+// startProcess starts a program, which is killed when the test ends.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(args[0], args[1:]...)}
@@ -76,7 +76,8 @@ func (p *process) stop(t *testing.T) string {
 	return p.output()
 }
 
-// eventually waits until ok returns true. what describes the condition, for the error.
+// eventually waits until ok returns true. The parameter what describes the condition, for the
+// error.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for until := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -220,7 +221,7 @@ func startSender(t *testing.T, path, dir, addr string, s senderOptions) *process
 	when(s.compress, "compress gzip")
 	when(s.ca != "", "transport tls\ntls_cert_path %s", s.ca)
 	when(s.key != "", "<security>\nself_hostname sender.test\nshared_key %s\n</security>", s.key)
-	add("<server>\nname localhost\nhost %s\nport %s\n</server>", host, port) // the name is checked with TLS
+	add("<server>\nname localhost\nhost %s\nport %s\n</server>", host, port) // the name is verified with TLS
 	add("<buffer tag>\n@type memory\nchunk_limit_records 500\nflush_interval 0.2s\nflush_thread_interval 0.1\nretry_forever true\nretry_wait 1s\nretry_max_interval 2s\n</buffer>\n</match>")
 	args := append(rubyCommand(path), filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", writeFile(t, filepath.Join(dir, "sender.conf"), conf.String()))
 	return startProcess(t, args...)
@@ -255,8 +256,8 @@ func appendLines(t *testing.T, dir string, first, end int) {
 	}
 }
 
-// received returns the numbers of the lines in the file path, by tag and in the order of the file.
-// If the program that wrote the file was killed, the last line may be incomplete.
+// received returns the numbers of the lines in the file path, by tag and in order. The last line
+// may be incomplete, because the program that wrote the file may have been killed.
 func received(t *testing.T, path string) map[string][]int {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -298,9 +299,9 @@ func distinct(ns []int) []int {
 	return slices.Compact(ns)
 }
 
-// The daemons send acknowledged events to forebay run and forebay receive, with every kind of
-// compression and security that they support. Each event arrives once, the events of a tag are in
-// order, and the account counts all of them.
+// The daemons send acknowledged events to forebay run and forebay receive, with every compression
+// and security option that they support. Each event arrives once, the events of a tag are in order,
+// and the account counts all events.
 func TestDaemonsSend(t *testing.T) {
 	paths := daemonPaths(t)
 	exe := forebay(t)
@@ -374,9 +375,9 @@ func firstWrong(ns []int) []int {
 	return nil
 }
 
-// The destination of forebay run hangs. Therefore forebay acknowledges no chunk, and the daemon
-// sends it again after a timeout. forebay is killed and restarted, and the destination continues.
-// No line is missing, and the number of copies of a line is limited by the number of these events.
+// The destination of forebay run hangs, so forebay acknowledges no chunk, and the daemon sends
+// chunks again after a timeout. forebay is killed and restarted, and the destination continues. No
+// line is missing, and the number of copies of a line is bounded.
 func TestDaemonsSendAcrossKill(t *testing.T) {
 	paths := daemonPaths(t)
 	exe := forebay(t)
@@ -435,8 +436,8 @@ outputs: {out: {to: "forward://%s", tag-from: tag}}
 				}
 				repeated += len(got[tag]) - n
 			}
-			// In addition to the copies that the daemon sends after a timeout, it sends a chunk
-			// again after forebay was killed, and forebay sends a chunk again after each kill of a
+			// A line has more copies than the daemon's resends: the daemon sends a chunk again
+			// after forebay was killed, and forebay sends a chunk again after each kill of a
 			// destination.
 			if limit := 1 + resends() + 3; maxCopies > limit {
 				t.Errorf("a line has %d copies, want at most %d", maxCopies, limit)

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// These types are declared because reflect.StructOf cannot create them: types with methods, types
-// with unexported fields, and embedded types with unexported names.
+// reflect.StructOf cannot create these types: types with methods or unexported fields, and embedded
+// types with unexported names.
 type (
 	Plain struct {
 		ID   int    `json:"id"`
@@ -75,8 +75,7 @@ type (
 	zero      struct{ X, Y int }
 	zeroPtr   struct{ X, Y int }
 	ratio     float32
-	// A stamp replaces time.Time in reference types. Its JSON form is the one that docs/ENCODING.md
-	// describes.
+	// A stamp replaces time.Time in reference types. docs/ENCODING.md describes its JSON form.
 	stamp struct{ time.Time }
 )
 
@@ -113,7 +112,7 @@ var (
 		reflect.TypeFor[string](), reflect.TypeFor[int](), reflect.TypeFor[int8](), reflect.TypeFor[uint64](), reflect.TypeFor[word](),
 		reflect.TypeFor[wordText](), reflect.TypeFor[num](), reflect.TypeFor[numText](), reflect.TypeFor[text](), reflect.TypeFor[*text](),
 	}
-	// embedded contains types that a generated struct may embed. They have no methods.
+	// embedded contains types without methods that a generated struct may embed.
 	embedded = []reflect.Type{
 		reflect.TypeFor[Plain](), reflect.TypeFor[*Plain](), reflect.TypeFor[Left](), reflect.TypeFor[*Right](), reflect.TypeFor[Rec](),
 	}
@@ -127,9 +126,9 @@ var (
 )
 
 // A maker generates pairs of types: a type for the Forward encoder, and a reference type for
-// encoding/json, which has no option inline. If a field of the first type is a struct with this
-// option, the reference type embeds the struct. If it is a map, the field of the reference type has
-// a name that begins with mark, and normalize moves the members of the map to the outer object.
+// encoding/json, which has no option inline. For an inlined struct, the reference type embeds the
+// struct. For an inlined map, the reference type has a field whose name begins with mark, and
+// normalize moves the members of the map to the outer object.
 type maker struct {
 	b    []byte
 	n    int // number of fields so far, for their names
@@ -261,7 +260,7 @@ func (m *maker) structType(depth int) (typ, reference reflect.Type) {
 				opts = strings.TrimSuffix(opts, "string") // encoding/json ignores the option for durations
 			}
 			fb.Tag = reflect.StructTag(`json:"` + tag + opts + `"`)
-			if key != "json" { // the tag json must be ignored, because another tag is present
+			if key != "json" { // the json tag is ignored if another tag is present
 				fa.Tag += ` json:"other"`
 			}
 		}
@@ -270,8 +269,8 @@ func (m *maker) structType(depth int) (typ, reference reflect.Type) {
 	return reflect.StructOf(as), reflect.StructOf(bs)
 }
 
-// A filler fills a value with random contents, which only depend on the seed. left limits the
-// number of values, because types may contain themselves several times.
+// A filler fills a value with random contents, which depend only on the seed. The field left limits
+// the number of values, because types may contain themselves several times.
 type filler struct {
 	*rand.Rand
 	left      int
@@ -284,7 +283,7 @@ func newFiller(seed uint64, reference bool) *filler {
 
 func (r *filler) fill(v reflect.Value, depth int) {
 	if r.left--; depth > 8 || r.left < 0 || r.IntN(6) == 0 {
-		return // leave the zero value
+		return // keeps the zero value
 	}
 	switch v.Type() {
 	case reflect.TypeFor[time.Time]():
@@ -358,7 +357,7 @@ func (r *filler) fill(v reflect.Value, depth int) {
 			if k.Kind() == reflect.String { // two strings with invalid bytes may have the same text
 				k.SetString(strings.ToValidUTF8(k.String(), "?"))
 			}
-			if v.Type() == reflect.TypeFor[map[string]int]() { // this map may be inlined, so its keys must differ from field names
+			if v.Type() == reflect.TypeFor[map[string]int]() { // the map may be inlined, so its keys must differ from field names
 				k.SetString("in" + strconv.Itoa(r.IntN(1e9)))
 			}
 			v.SetMapIndex(k, e)
@@ -432,8 +431,8 @@ func decode(d *msgpack.Decoder) (any, error) {
 	return d.DecodeInterface()
 }
 
-// normalize returns the normal form of decoded JSON: numbers and quoted strings are compared by
-// value, and the members of inlined maps are moved to the outer object.
+// normalize returns the normal form of decoded JSON. Numbers and quoted strings become comparable
+// by value, and the members of inlined maps move to the outer object.
 func normalize(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -453,7 +452,7 @@ func normalize(v any) any {
 			v[i] = normalize(v[i])
 		}
 	case string:
-		var in string // of a field with the option string: its escapes may differ
+		var in string // the escapes of a field with the option string may differ
 		if strings.HasPrefix(v, `"`) && json.Unmarshal([]byte(v), &in) == nil {
 			return strconv.Quote(in)
 		}
@@ -486,9 +485,9 @@ func readJSON(b []byte) (v any, err error) {
 	return normalize(v), nil
 }
 
-// Values of generated types are encoded and then decoded by a reference decoder. The result equals
-// the one of encoding/json. The types have tags of all kinds, embedded and inlined fields,
-// pointers, interfaces, maps and lists.
+// Values of generated types are encoded, and a reference decoder decodes them with the same result
+// as encoding/json. The types have tags of all kinds, embedded and inlined fields, pointers,
+// interfaces, maps and lists.
 func FuzzStructs(f *testing.F) {
 	f.Add([]byte("\x06\x02\x80\x00\x05\x01\x00"), uint64(1))
 	f.Add([]byte("\x05\x41\x03\x02\x80\x00\x05\x01\x00\x08\x01\x88\x02\x01\xc1\x05\x05"), uint64(2))
@@ -505,7 +504,7 @@ func FuzzStructs(f *testing.F) {
 	f.Fuzz(checkStructs)
 }
 
-// TestStructs does the same as FuzzStructs with random types.
+// TestStructs is like FuzzStructs, with random types.
 func TestStructs(t *testing.T) {
 	n := 3000
 	if testing.Short() {
@@ -534,7 +533,7 @@ func checkStructs(t *testing.T, shape []byte, seed uint64) {
 	newFiller(seed, false).fill(value.Elem(), 0)
 	newFiller(seed, true).fill(refValue.Elem(), 0)
 	// Values are passed with and without an address, because methods with pointer receivers are
-	// only called on addressable values.
+	// called only on addressable values.
 	for _, v := range [][2]any{
 		{value.Interface(), refValue.Interface()}, {value.Elem().Interface(), refValue.Elem().Interface()},
 		{map[string]any{"v": value.Elem().Interface()}, map[string]any{"v": refValue.Elem().Interface()}},

@@ -19,7 +19,7 @@ import (
 )
 
 // BenchmarkStored writes records of 256 bytes to one partition of a real broker with acks=all, and
-// waits until all are stored. It compares forebay's driver with franz-go alone, which uses the same
+// waits until all are stored. It compares forebay's driver with franz-go alone, with the same
 // headers and batches. Run it with -benchtime 1000000x.
 func BenchmarkStored(b *testing.B) {
 	c := brokers(b, 1)

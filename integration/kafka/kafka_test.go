@@ -28,7 +28,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An output is an output to Kafka. It records the events and the dead letters of the output.
+// An output is an output to Kafka that records its events and dead letters.
 type output struct {
 	*deliver.Output
 	d      *kafka.Driver
@@ -128,8 +128,8 @@ func (o *output) await(t *testing.T, op, text string) batch.Event {
 	}
 }
 
-// finish closes the output. It checks that all records were delivered except for the given number
-// of dropped ones, which must be dead letters.
+// finish closes the output. It checks that all records were delivered except the given number of
+// dropped ones, which must be dead letters.
 func (o *output) finish(t *testing.T, dropped uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -147,8 +147,8 @@ func (o *output) finish(t *testing.T, dropped uint64) {
 }
 
 // consume waits until a topic contains at least n records. It returns the records without
-// duplicates, and the number of duplicates. A broker that hung can return the end offsets from
-// before, until it learns that it is no longer the leader.
+// duplicates, and the number of duplicates. After a broker hung, it may return old end offsets
+// until it learns that it is no longer the leader.
 func (c *cluster) consume(t *testing.T, topic string, n int) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs()...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
@@ -195,8 +195,8 @@ func (c *cluster) consume(t *testing.T, topic string, n int) (first []*kgo.Recor
 	return first, int(w.Stats().Twice)
 }
 
-// checkArrived checks that a topic contains each of the lines in want once, and those of each key
-// in order, after duplicates are skipped. It returns the number of duplicates.
+// checkArrived checks that, without duplicates, a topic contains each line in want once, and the
+// lines of each key in order. It returns the number of duplicates.
 func (c *cluster) checkArrived(t *testing.T, topic string, want []string) (duplicates int) {
 	t.Helper()
 	first, duplicates := c.consume(t, topic, len(want))
@@ -370,7 +370,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// The broker refuses a record with a time in the future and names it. Only this record becomes a
+// The broker refuses a record with a time in the future and names it. Only that record becomes a
 // dead letter.
 func TestTimeInTheFuture(t *testing.T) {
 	c := brokers(t, 1)
@@ -389,8 +389,8 @@ func TestTimeInTheFuture(t *testing.T) {
 	o.await(t, "poison", "INVALID_TIMESTAMP")
 }
 
-// On a host whose clock is a day ahead, the broker refuses all records. In that case the records
-// are held, and none is dropped.
+// If the host's clock is a day ahead, the broker refuses all records. They are held, and none is
+// dropped.
 func TestClockAhead(t *testing.T) {
 	c := brokers(t, 1)
 	topic := c.newTopic(t, 2)
@@ -414,8 +414,8 @@ func (c *cluster) alter(t *testing.T, topic, name, value string) {
 	})
 }
 
-// A compacted topic does not accept records without a key. They are held, and the event suggests
-// setting Key.
+// A compacted topic rejects records without a key. They are held, and the event suggests setting
+// Key.
 func TestCompacted(t *testing.T) {
 	c := brokers(t, 1)
 	topic := c.newTopic(t, 2, "cleanup.policy", "compact")
@@ -447,7 +447,7 @@ func TestQuota(t *testing.T) {
 	quota(false)
 	defer quota(true)
 	o := c.open(t, topic, func(k *kafka.Config) { k.Compression, k.ClientID, k.BatchBytes = "none", client, 32<<10 })
-	// A broker applies a quota some time after the controller has accepted it.
+	// A broker applies a quota only some time after the controller has accepted it.
 	var want []string
 	for began := time.Now(); o.d.Stats().Throttled < time.Second && time.Since(began) < time.Minute; {
 		more := lines(len(want), len(want)+5000)
@@ -462,7 +462,7 @@ func TestQuota(t *testing.T) {
 	c.checkArrived(t, topic, want)
 }
 
-// A broker is killed and restarted several times while records are written. No record is lost.
+// A broker is killed and restarted repeatedly while records are written. No record is lost.
 func TestKilled(t *testing.T) {
 	c := brokers(t, 1)
 	topic := c.newTopic(t, 4)
@@ -504,7 +504,7 @@ func TestHangs(t *testing.T) {
 }
 
 // With three brokers and acks=all, the leader of a partition is killed or hangs while records are
-// written, and comes back. The session continues with the other brokers.
+// written, and then comes back. The session continues with the other brokers.
 func TestOneOfThree(t *testing.T) {
 	c := brokers(t, 3)
 	for _, how := range []string{"killed", "hangs"} {
