@@ -306,7 +306,7 @@ func (c *cluster) leader(t *testing.T, topic string, partition int32) (b *broker
 	return b
 }
 
-// await calls do repeatedly until it succeeds. what describes it, for the error.
+// await calls do repeatedly until it succeeds. what describes the condition, for the error.
 func await(t testing.TB, timeout time.Duration, what string, do func(context.Context) error) {
 	t.Helper()
 	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {

@@ -41,7 +41,7 @@ func TestManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The API server decodes strictly, too. encoding/json would accept field names in a
+		// The API server also decodes strictly. encoding/json would accept field names in a
 		// different case.
 		wrong, err := json.UnmarshalStrict(js, o)
 		if err != nil || len(wrong) > 0 {
@@ -51,7 +51,7 @@ func TestManifest(t *testing.T) {
 	if want := []string{"v1 Namespace", "v1 ConfigMap", "apps/v1 DaemonSet"}; !slices.Equal(kinds, want) {
 		t.Errorf("%q, want %q", kinds, want)
 	}
-	// The checks below are made by Kubernetes, or concern the behavior of the pods.
+	// Kubernetes makes the following checks, or they concern the behavior of the pods.
 	pod := &set.Spec.Template
 	for name, value := range set.Spec.Selector.MatchLabels {
 		if pod.Labels[name] != value {

@@ -22,12 +22,12 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// A lossyTransport loses answers: Loki receives every request, but the client gets no answer to
+// A lossyTransport loses answers. Loki receives every request, but the client gets no answer to
 // some of them.
 type lossyTransport struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
-	odds int // the answer to one of odds requests is lost
+	odds int // one answer in odds is lost
 	lost int
 }
 
@@ -83,8 +83,8 @@ func (s *server) count(tenant, selector string) int {
 	return 0
 }
 
-// If answers are lost, batches are pushed again. No entry is missing afterwards. Entries may be
-// stored twice, because Loki does not detect all duplicates.
+// If answers are lost, batches are pushed again, and no entry is missing. Entries may be stored
+// twice, because Loki does not detect all duplicates.
 func TestLostAnswers(t *testing.T) {
 	const total = 4000
 	s := start(t)
@@ -131,7 +131,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // Entries that are too old, or too far behind the newest entry of their stream, are refused or get
-// the current time, as TooOld configures.
+// the current time, as TooOld requests.
 func TestBacklog(t *testing.T) {
 	s := start(t)
 	now := time.Now()
@@ -179,8 +179,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// When Loki has reported its rate limit, the driver keeps below it, and Loki refuses hardly any
-// push. If Loki allows no stream for another level, the existing stream is used for its entries.
+// After Loki has reported its rate limit, the driver stays below it, and Loki refuses hardly any
+// push. If Loki allows no further stream, an existing stream is used for entries of a new level.
 func TestRateLimitIsFollowed(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
 		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:

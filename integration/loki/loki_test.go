@@ -62,8 +62,8 @@ type outcome struct {
 	batch.Outcome
 }
 
-// send sends the records, as the outlet does, until no record is open or the answer asks to hold
-// them. It returns nil if all records are stored.
+// send sends the records, like the outlet, until no record is open or the answer asks to hold them.
+// It returns nil if all records are stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
 	all := &r.Batch
@@ -134,8 +134,8 @@ func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
 func (l *life) End(error)                              {}
 
-// deliver sends the records through an Output until Loki has accepted all of them, which takes some
-// time if there is a rate limit. All records are in one slab and therefore in one batch.
+// deliver sends the records through an Output until Loki has accepted all of them. A rate limit
+// delays that. All records are in one slab and therefore in one batch.
 func (r *records) deliver() {
 	r.t.Helper()
 	codec := r.s.Encoder().Codec()
@@ -240,7 +240,7 @@ func TestLoki(t *testing.T) {
 			for range 3 {
 				r.add(now, 0, "twin")
 			}
-			for range 2 { // send twice: the second time stores no more entries
+			for range 2 { // sending again stores no further entries
 				if err := r.send(); err != nil {
 					t.Fatal(err)
 				}
@@ -270,8 +270,8 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("too far behind is answered with 204", func(t *testing.T) {
-		// If the last stream of a request is accepted, Loki answers 204, even if it has refused
-		// entries of other streams.
+		// If the last stream of a request is accepted, Loki answers 204 even if it has refused
+		// entries of earlier streams.
 		seed := fmt.Sprintf(`{"streams":[{"stream":{"test":"behind","s":"a"},"values":[["%d","newest"]]}]}`, now.UnixNano())
 		if status, text := s.push("", seed); status != 204 {
 			t.Fatal(status, text)
@@ -446,8 +446,7 @@ func TestTenantsAndLimits(t *testing.T) {
 	})
 
 	t.Run("rate and burst", func(t *testing.T) {
-		// Loki never accepts 200 KB at once with a burst limit of 50 KB, however long the client
-		// waits.
+		// With a burst limit of 50 KB, Loki never accepts 200 KB at once.
 		s2 := s.driver(ours.Config{Tenant: "slow", Labels: labels("test", "rate")})
 		r := &records{t: t, s: s2}
 		for i := range 20 {

@@ -13,7 +13,7 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// These are cases in which Loki refuses entries, or changes them.
+// Loki refuses or changes entries in the following cases.
 func TestStrict(t *testing.T) {
 	s := start(t)
 	now := time.Now()
@@ -64,7 +64,7 @@ func TestStrict(t *testing.T) {
 	})
 }
 
-// These are limits that a server may have, and that a client does not know.
+// Servers may have limits that a client does not know.
 func TestStrictLimits(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
 		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:

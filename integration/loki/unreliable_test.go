@@ -44,7 +44,8 @@ func (s *flakyTransport) setState(to state) {
 	s.state = to
 }
 
-// next decides about the next push: whether Loki receives it, and whether its answer is lost.
+// next decides about the next push. reaches reports whether Loki receives it, and lost whether its
+// answer is lost.
 func (s *flakyTransport) next() (reaches, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *flakyTransport) next() (reaches, lost bool) {
 	switch s.state {
 	case acceptFourth:
 		reaches = s.n%4 == 0
-	case resetMost: // four of five pushes do not reach Loki; the answer to one of ten others is lost
+	case resetMost: // four of five pushes do not reach Loki; one answer in ten of the rest is lost
 		reaches, lost = s.rng.IntN(5) == 0, s.rng.IntN(10) == 0
 	}
 	if !reaches || lost {
@@ -76,8 +77,8 @@ func (s *flakyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// Loki accepts only every fourth push for some time, is killed and restarted, and then accepts only
-// one of five pushes. Only the record that Loki refuses becomes a dead letter. All others are
+// Loki accepts only every fourth push for some time, is killed and restarted, and then accepts one
+// of five pushes. Only the record that Loki refuses becomes a dead letter. All other records are
 // stored.
 func TestUnreliableLoki(t *testing.T) {
 	phase := time.Duration(testkit.Rounds(20, 300)) * time.Second
@@ -150,8 +151,8 @@ func TestUnreliableLoki(t *testing.T) {
 	}
 }
 
-// If a label has too many values, the driver stores them as metadata before Loki, which allows 30
-// streams, refuses a stream. One event reports this.
+// If a label has too many values, the driver stores further values as metadata before Loki, which
+// allows 30 streams, refuses a stream. One event reports this.
 func TestLabelValues(t *testing.T) {
 	s := startWithStreams(t, 30)
 	const total = 400
@@ -176,7 +177,7 @@ func TestLabelValues(t *testing.T) {
 	if len(users) != total {
 		t.Errorf("%d users among the labels and metadata", len(users))
 	}
-	// The first values are labels, and the later ones metadata.
+	// The first values are labels, and later values are metadata.
 	s.await("", `{test="values", user="19"}`, began, 1)
 	s.await("", `{test="values"} | user="300"`, began, 1)
 }

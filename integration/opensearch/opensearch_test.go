@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// While an index accepts no writes, its records wait, and none is refused.
+// While an index accepts no writes, its records wait and none is refused.
 func TestBlocked(t *testing.T) {
 	n := start(t)
 	n.do(t, http.MethodPut, "/blocked", "", nil)

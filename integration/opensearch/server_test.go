@@ -191,8 +191,8 @@ func (n *node) numbers(t testing.TB, index string) map[int]int {
 	return got
 }
 
-// mustHave checks that an index contains each of the numbers 0 to k-1 once, except those in
-// missing, which it must not contain.
+// mustHave checks that an index contains each number from 0 to k-1 once, except the numbers in
+// missing.
 func (n *node) mustHave(t testing.TB, index string, k int, missing ...int) {
 	t.Helper()
 	got := n.numbers(t, index)

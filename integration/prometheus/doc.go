@@ -1,7 +1,7 @@
-// Package prometheus checks deploy/prometheus and deploy/grafana with Prometheus's own parsers
-// and query engine, and with promtool, against the metrics of a running program. It is a separate
-// module, so that no user of the library downloads Prometheus.
+// Package prometheus checks deploy/prometheus and deploy/grafana against the metrics of a running
+// program, with Prometheus's own parsers and query engine and with promtool. It is a separate
+// module, so that users of the library do not download Prometheus.
 //
-// promtool is the one in PATH. With FOREBAY_PROMTOOL_BUILD=1, as in make integration-all, the tests
-// build it if there is none. Without either, the test of promtool is skipped.
+// The tests use promtool from PATH. If there is none and FOREBAY_PROMTOOL_BUILD is 1, as in make
+// integration-all, they build it. If there is still none, the test of promtool is skipped.
 package prometheus

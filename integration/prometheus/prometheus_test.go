@@ -307,7 +307,7 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-// A storage answers queries for the time half an hour after its first sample.
+// A storage answers queries at the time half an hour after its first sample.
 type storage struct {
 	engine *promql.Engine
 	series *teststorage.TestStorage

@@ -19,24 +19,24 @@ type bell struct {
 type consumerState uint8
 
 const (
-	awake  consumerState = iota // the consumer will examine the store without the bell
-	timed                       // the consumer waits until its time, or for a sealed slab
+	awake  consumerState = iota // the consumer will examine the store even if the bell does not ring
+	timed                       // the consumer waits until a set time or for a sealed slab
 	parked                      // the consumer waits for a record
 	woken                       // the next unlock rings the bell
 )
 
-// wakeLocked makes unlock ring if the consumer waits.
+// wakeLocked makes unlock ring the bell if the consumer waits.
 func (b *bell) wakeLocked() {
 	if b.state == timed || b.state == parked {
 		b.state = woken
 	}
 }
 
-// alarmLocked makes unlock ring.
+// alarmLocked makes unlock ring the bell.
 func (b *bell) alarmLocked() { b.state = woken }
 
-// toRingLocked reports whether the caller must ring the bell. If so, the consumer counts as awake
-// from then on.
+// toRingLocked reports whether the caller must ring the bell. If it returns true, the consumer
+// counts as awake.
 func (b *bell) toRingLocked() bool {
 	if b.state != woken {
 		return false
@@ -45,7 +45,7 @@ func (b *bell) toRingLocked() bool {
 	return true
 }
 
-// ring wakes the consumer. It is called without locks, and does not block.
+// ring wakes the consumer. It is called without locks and does not block.
 func (b *bell) ring() {
 	select {
 	case b.ch <- struct{}{}:

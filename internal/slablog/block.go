@@ -29,19 +29,19 @@ type block struct {
 	off int // end of the payload
 	n   int // number of slots in use
 	cut int // number of slots that belong to pieces
-	// refs counts the pieces of this block that are queued or in flight. Memory
-	// is reused only when it is 0.
+	// refs counts the pieces of this block that are queued or in flight. While it is not 0, the
+	// memory is not reused.
 	refs int
-	// retired is set when the block is no longer the current one. It is freed when refs is 0.
+	// retired reports that the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	kind    blockKind
-	unsafe  bool // has an oversize record without a copy on disk
-	evicted bool // has an oversize record that was evicted by policy
+	unsafe  bool // has an oversize record that is not on disk
+	evicted bool // has an oversize record evicted by policy
 	summed  bool // the header contains a checksum
 
 	head      *crashfile.Head // header in mapped memory; nil on the heap
-	cutTicket uint64          // ticket of slot cut, if there is such a slot
-	cutOff    int             // offset of the payload of slot cut
+	cutTicket uint64          // ticket of the slot with index cut, if there is such a slot
+	cutOff    int             // offset of the payload of the slot with index cut
 }
 
 // blockKind is the kind of the memory of a block.
@@ -53,12 +53,12 @@ const (
 	rescued            // a heap copy of records in a damaged mapping, discarded when freed
 )
 
-// A piece is a run of records of one block, in ticket order. Pieces travel
-// through the queue to the consumer; their slots and bytes no longer change.
+// A piece is a run of records of one block, in ticket order. The queue passes pieces to the
+// consumer. The slots and bytes of a piece do not change.
 type piece struct {
 	blk      *block
 	from, to int // slots
-	// first and size are copies of values in the slots, so that code with a lock held does not
+	// first and size are copies of values in the slots, so that code that holds a lock need not
 	// read mapped memory.
 	first uint64 // ticket of the first record
 	size  int    // payload bytes
@@ -76,7 +76,7 @@ func (p *piece) run() layout.Run {
 
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 
-// room returns the maximum size of the next record in bytes, slot included.
+// room returns the maximum size of the next record in bytes, including its slot.
 func (b *block) room() int { return len(b.mem) - b.off - b.n*layout.SlotBytes }
 
 // reset empties the block. first is the ticket of its next record.
@@ -85,7 +85,7 @@ func (b *block) reset(first uint64) {
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	if h := b.head; h != nil {
 		point(ptRewindLocked)
-		if b.summed { // written before anything that it covers
+		if b.summed { // must precede everything that the checksum covers
 			b.summed = false
 			atomic.StoreUint64(&h.Sum, 0)
 		}
@@ -95,7 +95,8 @@ func (b *block) reset(first uint64) {
 	}
 }
 
-// store copies p, which must fit. The ticket is written last, because it makes the record valid.
+// store copies p, which must fit. It writes the ticket last, because the ticket makes the record
+// valid.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
 	s := (*slotWords)(unsafe.Add(b.top, -b.n*layout.SlotBytes))
@@ -105,11 +106,11 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
 	point(ptCopiedLocked)
-	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
-	// the compiler moves no store across the call that copies, and a process that
-	// dies leaves its stores in program order. No other goroutine reads it now.
+	// The ticket is the commit word of a crash-safe slab. A plain store is sufficient: it is
+	// aligned, the compiler moves no store across the call that copies, and the stores of a dead
+	// process are in program order. No other goroutine reads the word now.
 	s[0] = ticket
-	// The sizes are changed last, because the stores above may fault in mapped memory.
+	// The sizes change last, because the stores above may fault in mapped memory.
 	if b.n == b.cut {
 		b.cutTicket = ticket
 	}
@@ -136,20 +137,20 @@ func newSlabs(size, count int) []*block {
 func (b *block) fill(size int) {
 	b.slots = make([]layout.Slot, size/layout.SlotBytes)
 	for i := 0; i < len(b.slots); i += 4096 / layout.SlotBytes {
-		b.slots[i].Flags = 0 // the kernel allocates a page at its first store; do that before a caller waits
+		b.slots[i].Flags = 0 // the kernel allocates a page at its first store, which should not delay a caller
 	}
 	b.mem = slotBytes(b.slots)
 	b.aim()
 }
 
-// aim points base and top into mem.
+// aim sets base and top for the memory mem.
 func (b *block) aim() {
 	b.base = unsafe.Pointer(unsafe.SliceData(b.mem))
 	b.top = unsafe.Pointer(&b.slots[len(b.slots)-1])
 }
 
-// slotBytes views slots as bytes. Slots hold no pointer and no padding that the
-// compiler could rely on, so both views may be written.
+// slotBytes returns the memory of s as bytes. A Slot has no pointers and no padding, so both views
+// may be written.
 func slotBytes(s []layout.Slot) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*layout.SlotBytes)
 }
@@ -162,10 +163,9 @@ func newOversize(p []byte) *block {
 	}
 }
 
-// fence clears the tickets of the slot to be written, at the given offset from base, and of the next
-// one. Otherwise recovery could mistake them for records until their tickets are stored, because an
-// earlier use of the slab may have stored payload there. end is the end of the payload of the new
-// record.
+// fence clears the tickets of the slot to be written, at the given offset from base, and of the
+// slot after it. An earlier use of the slab may have stored payload there, which recovery could
+// mistake for tickets. end is the end of the payload of the new record.
 func fence(base unsafe.Pointer, slot, end int) {
 	*(*uint64)(unsafe.Add(base, slot)) = 0
 	if next := slot - layout.SlotBytes; next >= end {

@@ -7,11 +7,11 @@ import (
 )
 
 // The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
-// buffer. In exchange, free slabs with at least the same total size release their memory until that
-// buffer is freed: these slabs are ceded. Two slabs are never ceded, so that other records are
-// still accepted. One larger record is always accepted if no other is pending, however full the
-// slabs are. So the memory exceeds SlabCount times SlabBytes by at most one record. Mapped slabs
-// keep their memory, which belongs to the file.
+// buffer. While it exists, free slabs of at least the same total size are ceded: they release their
+// memory. Two slabs are never ceded, so that other records are still accepted. If no other oversize
+// record is pending, one is always accepted, even if all slabs are full. Therefore the memory
+// exceeds SlabCount times SlabBytes by at most one record. Mapped slabs keep their memory, which
+// belongs to the file.
 
 // neverCeded is the number of slabs that are never ceded.
 const neverCeded = 2
@@ -19,11 +19,11 @@ const neverCeded = 2
 // budget returns the maximum total size, in bytes, of pending records larger than a slab.
 func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord) }
 
-// pool holds the free slabs. It also counts the memory that was taken from them for records larger than
-// a slab.
+// pool contains the free slabs. It also counts the memory taken from them for records larger than a
+// slab.
 type pool struct {
 	free     []*block // the least recently used first
-	ceded    []*block // slabs whose memory was released for records larger than a slab
+	ceded    []*block // slabs that have released their memory for records larger than a slab
 	oversize int      // total size of such records in bytes
 	slab     int      // size of a slab in bytes; set by New
 	maxCeded int      // number of slabs; set by New
@@ -34,7 +34,7 @@ func (p *pool) takeLocked() *block {
 	k := len(p.free) - 1
 	b := p.free[k]
 	p.free = p.free[:k]
-	if b.mem == nil { // it was ceded
+	if b.mem == nil { // the slab was ceded
 		b.fill(p.slab)
 	}
 	return b
@@ -43,16 +43,16 @@ func (p *pool) takeLocked() *block {
 // slabsFor returns the number of slabs that must be ceded for n bytes.
 func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 
-// cedableLocked returns the number of slabs to cede for a record of n bytes, and whether that is
-// enough. The record must not use the last reserved free slabs.
+// cedableLocked returns the number of slabs to cede for a record of n bytes, and whether so many
+// can be ceded. The record must not use the last reserved free slabs.
 func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
 	free := max(0, min(len(p.free)-reserved, p.maxCeded-len(p.ceded)))
 	k = p.slabsFor(p.oversize+n) - len(p.ceded)
 	return min(k, free), k <= free || p.oversize == 0
 }
 
-// cedeLocked reserves n bytes of the budget for a record larger than a slab. It returns false if
-// they are not available.
+// cedeLocked reserves n bytes of the budget for a record larger than a slab. It returns false if so
+// much is not available.
 func (p *pool) cedeLocked(n, reserved int) bool {
 	k, ok := p.cedableLocked(n, reserved)
 	if !ok {
@@ -69,8 +69,8 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	return true
 }
 
-// takeBackLocked returns n bytes to the budget. Ceded slabs get their memory again when they are
-// opened, after all other slabs.
+// takeBackLocked returns n bytes to the budget. Ceded slabs get memory again when they are opened,
+// after all other slabs.
 func (p *pool) takeBackLocked(n int) {
 	p.oversize -= n
 	if k := p.slabsFor(p.oversize); k < len(p.ceded) {

@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Close refuses further writes. Calls that wait for room are still served, until [Log.Refuse] or
-// [Log.End]. Next leases the remaining records, also those in slabs that are not full.
+// Close refuses further writes. Calls that wait for room are still served until [Log.Refuse] or
+// [Log.End]. Next leases the remaining records, including those in slabs that are not full.
 func (l *Log) Close() {
 	point(ptClose)
 	s := l.reader.store
@@ -20,7 +20,7 @@ func (l *Log) Close() {
 	point(ptClosed)
 }
 
-// Refuse answers waiting calls with [slab.ErrClosed]: the time of Close is over.
+// Refuse answers waiting calls with [slab.ErrClosed]. It is called when the time of Close is over.
 func (l *Log) Refuse() {
 	point(ptRefuse)
 	s := l.reader.store
@@ -29,17 +29,17 @@ func (l *Log) Refuse() {
 	s.unlock()
 }
 
-// End accounts for the records that are left when the time of Close is over, after Close. Those
-// that the crash-safe file keeps stay there for the next process; the others are dropped. Later
-// results of the consumer do not count. done reports whether the consumer makes no more use of the
-// log and holds no lease that it may settle: otherwise the memory of unread slabs is never reused.
-// unknown is the number of dropped records that the consumer still has: they may have been
-// delivered. End waits until ctx ends for Options.LastResort. Only the first call has an effect.
+// End is called after Close, when its time is over, and accounts for the remaining records. Records
+// in the crash-safe file stay there for the next process, and all other records are dropped. Later
+// results of the consumer do not count. done reports that the consumer no longer uses the log and
+// holds no lease; if it is false, the memory of unread slabs is never reused. unknown is the number
+// of dropped records that the consumer still has and may have delivered. End waits until ctx ends
+// for Options.LastResort. Only the first call has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	point(ptEnd)
 	l.Refuse()
 	s := l.reader.store
-	_ = s.last.writes.Wait(ctx) // records that LastResort has not written by then are accounted for
+	_ = s.last.writes.Wait(ctx) // records that LastResort has not written by then are counted below
 	s.lock()
 	if s.life != closing {
 		s.unlock()
@@ -63,10 +63,10 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 }
 
 // Leave releases the memory of the log and the files of dead processes. The consumer calls it once,
-// after its last call of Next.
+// after the last call of Next.
 func (l *Log) Leave() {
 	s := l.reader.store
-	for _, o := range s.found.files { // these records were not delivered: they stay for the next process
+	for _, o := range s.found.files { // these records were not delivered and stay for the next process
 		o.Close()
 	}
 	if c := s.crash; c != nil {
@@ -76,7 +76,7 @@ func (l *Log) Leave() {
 	}
 }
 
-// settleLeftLocked accounts for the records that are left at the end: see [Log.End].
+// settleLeftLocked accounts for the records that are left at the end; see [Log.End].
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	if l := s.found.lease; l != nil { // the records of a dead process stay in its file
 		s.found.left += l.open
@@ -98,7 +98,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	s.front.cutLocked()
 	for len(s.pieces.queued) > 0 {
 		p := s.pieces.remove(0)
-		if done { // otherwise the consumer may read the slab for ever
+		if done { // if the consumer is not done, it may read the slab forever
 			s.releaseLocked(p)
 		}
 	}
@@ -107,7 +107,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 		l.open = 0
 	}
 	s.leases.list = nil
-	if done { // the consumer has counted the records that it had sent
+	if done { // the consumer has counted the records that it sent
 		return 0
 	}
 	return uint64(leased)

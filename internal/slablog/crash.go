@@ -19,15 +19,15 @@ type crashSafe struct {
 	store *store
 
 	file   *crashfile.Memory
-	broken error       // the mapping faulted: since then slabs are on the heap
+	broken error       // error of the mapping; if set, the slabs are on the heap
 	ended  bool        // Close has released the file
-	fault  atomic.Bool // copy of broken for readers without the lock
-	blocks []*block    // all slabs in the file
+	fault  atomic.Bool // broken is set, for readers without the lock
+	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
-	heapSpare     []*block // heap slabs that replace slabs of a broken mapping when those are freed
+	heapSpare     []*block // heap slabs that replace slabs of a broken mapping when these are freed
 	tombstonesDue bool     // a record larger than a slab was evicted since the lock was acquired
-	heapOnly      int      // number of pending oversize records without a copy on disk
+	heapOnly      int      // number of pending oversize records that are not on disk
 }
 
 // openCrash creates the file of this process.
@@ -38,7 +38,7 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	if err != nil {
 		return nil, err
 	}
-	f.Enter() // one user is the consumer, until Leave; the other is the Writer, until End
+	f.Enter() // the mapping has two users: the consumer until Leave, and the Writer until End
 	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
 	for i := range c.blocks {
 		m := f.Slab(i)
@@ -49,9 +49,9 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	return c, nil
 }
 
-// placeGuardedLocked is placeLocked for mapped memory. If it faults, because another process has
-// truncated the file, the slabs are moved to the heap, and the record is placed there. The ticket
-// of a record that was not stored is issued again.
+// placeGuardedLocked implements placeLocked for mapped memory. If the memory faults, because
+// another process has truncated the file, it moves the slabs to the heap and places the record
+// there. The ticket of a record that was not stored is issued again.
 func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
 	next, done := f.next, false
 	defer func() {
@@ -67,8 +67,8 @@ func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
 	return placed
 }
 
-// guardLocked runs f, which touches mapped memory, with mu held. If no memory is mapped, it does
-// not run f. It returns true after a fault; the slabs are then on the heap.
+// guardLocked runs f, which accesses mapped memory, with mu held. If no memory is mapped, it does
+// not run f. After a fault it returns true, and the slabs are on the heap.
 func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	if !c.mapped() {
 		return false
@@ -85,7 +85,7 @@ func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	return false
 }
 
-// passFault is deferred by a function that only reads mapped memory. After a fault, the function
+// passFault is deferred by functions that only read mapped memory. After a fault, such a function
 // returns its zero result.
 func (c *crashSafe) passFault(old bool) {
 	debug.SetPanicOnFault(old)
@@ -94,8 +94,8 @@ func (c *crashSafe) passFault(old bool) {
 	}
 }
 
-// caught processes a recovered panic with mu held. After a fault in mapped memory it moves the
-// slabs to the heap; any other panic continues.
+// caught handles a recovered panic with mu held. After a fault in mapped memory, it moves the slabs
+// to the heap. It repeats any other panic.
 func (c *crashSafe) caught(r any) {
 	if !c.isFault(r) {
 		panic(r)
@@ -107,7 +107,7 @@ func (c *crashSafe) caught(r any) {
 func (c *crashSafe) isFault(r any) bool { return c != nil && c.file.IsFault(r) }
 
 // toHeapLocked moves the slabs to the heap after a fault. It copies the readable records and drops
-// the others as corrupt.
+// the remaining ones as corrupt.
 func (c *crashSafe) toHeapLocked(cause error) {
 	if c.broken != nil || c.file.Bytes() == nil || c.ended {
 		return
@@ -177,8 +177,8 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 }
 
 // sound reports whether the index of a piece is intact. A file that was truncated and extended
-// again ends in zeros, and in a slab the index follows the records. No ticket is 0, so a value of 0
-// in first was read from such zeros.
+// again ends in zeros. In a slab, the index follows the records. No ticket is 0, so a field first
+// of 0 was read from such zeros.
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Checksums protect waiting sealed slabs, because a file may decay within hours, or be truncated by
-// a crash of the machine. They are computed by a timer while records stay leased, and by Close for
-// the records that it leaves in the file. Callers never compute them, and they are never computed
-// for a slab that is still being filled. A slab without a checksum is checked by its tickets alone.
+// Checksums protect sealed slabs that wait, because a file may decay within hours, or be truncated
+// by a crash of the machine. A timer computes them while records stay leased, and Close computes
+// them for records that it leaves in the file. Callers never compute them, and a slab that is still
+// being filled has none. A slab without a checksum is verified only by its tickets.
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
@@ -32,11 +32,11 @@ func (b *block) needsSum() bool {
 	return b.head != nil && b.retired && !b.summed && b.n > 0
 }
 
-// watchAfter is the delay after which watchSend first runs for leased records, and its interval.
+// watchAfter is the delay before the first watchSend for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend runs while records stay leased, because the destination is slow or hangs. It computes the
-// checksums of the waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
+// watchSend runs while records stay leased because the destination is slow or hangs. It computes
+// the checksums of waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
 	if len(c.store.leases.list) == 0 || c.store.life.cutShort() || !c.mapped() {
@@ -64,7 +64,7 @@ func (c *crashSafe) sumWaiting() {
 			return
 		}
 		b.refs++
-		b.summed = true // no other goroutine computes this checksum
+		b.summed = true // so that no other goroutine computes this checksum
 		c.file.Enter()
 		c.store.unlock()
 		ok := c.trySum(b)
@@ -72,8 +72,8 @@ func (c *crashSafe) sumWaiting() {
 		c.file.Leave()
 		free := len(c.store.pool.free)
 		c.store.dropRefLocked(b)
-		c.store.leases.freeAheadLocked(b)                               // this was not possible while the checksum was computed
-		if len(c.store.pool.free) > free && c.store.life == accepting { // the block was settled during the computation
+		c.store.leases.freeAheadLocked(b)                               // impossible while the checksum was computed
+		if len(c.store.pool.free) > free && c.store.life == accepting { // the records of the block were settled during the computation
 			c.store.front.serveLocked()
 		}
 		if !ok {
@@ -117,8 +117,8 @@ func (c *crashSafe) trySum(b *block) (ok bool) {
 }
 
 // sumAllLocked computes the checksums of all slabs with records that Close leaves in the file. It
-// marks all other slabs as empty: without a checksum, an altered ticket would make a settled record
-// valid again.
+// marks all other slabs as empty, because in a slab without a checksum, an altered ticket could
+// make a settled record valid again.
 func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
 		if b.needsSum() {
@@ -128,7 +128,7 @@ func (c *crashSafe) sumAllLocked() {
 	for p := range c.unsettledLocked() {
 		sum(p.blk)
 	}
-	if b := c.store.front.cur; b != nil { // nothing more is written into the slab
+	if b := c.store.front.cur; b != nil { // the current slab is complete
 		b.retired = true
 		sum(b)
 		b.retired = false

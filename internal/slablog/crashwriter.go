@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// openSlabs creates the blocks, in mapped memory if that is requested and possible, and adopts the
+// openSlabs creates the blocks, in mapped memory if that is requested and possible. It adopts the
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	o := &w.conf.o
@@ -45,7 +45,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	return nil
 }
 
-// putMapped is WriteRecord for a Writer with mapped memory.
+// putMapped implements WriteRecord for a Writer with mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.front.lock()
 	if !w.store.crash.file.KnowsStream(m.Stream) {
@@ -65,13 +65,13 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// storeGuarded is block.store for mapped memory and a record that is not the first of its piece. It
-// repeats the code of block.store, because a call would add a tenth to its cost. It is called with
-// front.mu held. After a fault it returns true with store.mu held, too; the slabs are then on the
-// heap, and no ticket was issued.
+// storeGuarded implements block.store for mapped memory and a record that is not the first of its
+// piece. It repeats the code of block.store, because a call would add a tenth to its cost. front.mu
+// is held. After a fault, storeGuarded returns true with store.mu also held; the slabs are then on
+// the heap, and no ticket was issued.
 func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	old := debug.SetPanicOnFault(true)
-	faulted = true // until the store is complete
+	faulted = true // reset when the store is complete
 	defer func() {
 		if faulted {
 			f.catchStore(old, recover())
@@ -90,11 +90,10 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	return false
 }
 
-// catchStore is deferred during a store. If the store has panicked, and the panic is not a fault of
-// the mapping, it panics again.
+// catchStore is deferred during a store. It repeats a panic that is not a fault of the mapping.
 func (f *front) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
-	if !f.store.crash.isFault(r) { // for example a fault in the bytes of the caller, which must handle it
+	if !f.store.crash.isFault(r) { // for example a fault in the caller's bytes, which the caller must handle
 		f.mu.Unlock()
 		panic(r)
 	}
@@ -109,7 +108,7 @@ func (c *crashSafe) mapped() bool {
 }
 
 // ackLocked stores the ticket up to which all records are settled. It is called before the memory
-// of these records is used again.
+// of these records is reused.
 func (c *crashSafe) ackLocked() {
 	c.guardLocked(func() {
 		point(ptAckLocked)
@@ -124,9 +123,9 @@ func (c *crashSafe) ackLocked() {
 	})
 }
 
-// saveOversizeLocked writes an oversize record to the file next to the slabs, before the write
-// returns. It unlocks mu during the file access. A record that cannot be written is kept in memory
-// only. With Crash.Required it is refused, unless the destination has already received it.
+// saveOversizeLocked writes an oversize record to the companion file before the write returns. It
+// unlocks mu during the file access. A record that cannot be written is kept only in memory. With
+// Crash.Required it is refused, unless the destination has already received it.
 func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)
@@ -135,7 +134,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	err := big.Store(p, s, budget(&c.conf.o))
 	c.store.lock()
 	switch {
-	case c.store.life == retained: // the record is in the file, or counted as dropped: see retainLocked
+	case c.store.life == retained: // the record is in the file or counted as dropped; see retainLocked
 		if errors.Is(err, crashfile.ErrBigClosed) {
 			refused = dropErrors[batch.Shutdown]
 		}
@@ -192,8 +191,8 @@ func (c *crashSafe) leaveBigLocked(b *block) {
 	}
 }
 
-// writeTombstonesLocked writes the tombstones of the oversize records that a call has evicted for a
-// record that fits a slab. It unlocks mu during the file access.
+// writeTombstonesLocked writes the tombstones of oversize records evicted for a record that fits
+// into a slab. It unlocks mu during the file access.
 func (c *crashSafe) writeTombstonesLocked() {
 	if c != nil && c.tombstonesDue {
 		c.tombstonesDue = false
@@ -203,17 +202,16 @@ func (c *crashSafe) writeTombstonesLocked() {
 	}
 }
 
-// noteEvictedLocked adds n evicted records to the count in the file, so that recovery can
-// distinguish them from writes that never returned. It may fault.
+// noteEvictedLocked adds n evicted records to the count in the file, so that recovery distinguishes
+// them from writes that never returned. It may fault.
 func (c *crashSafe) noteEvictedLocked(n int) {
 	if n > 0 && c.mapped() {
 		c.file.Evict(n)
 	}
 }
 
-// noteAheadLocked stores in the file the number of settled records in free slabs that follow an
-// unsettled record, so that recovery can distinguish them from writes that never returned. It may
-// fault.
+// noteAheadLocked stores in the file how many settled records in free slabs follow an unsettled
+// record, so that recovery distinguishes them from writes that never returned. It may fault.
 func (c *crashSafe) noteAheadLocked() {
 	n := uint64(0)
 	for _, l := range c.store.leases.list {
@@ -229,16 +227,15 @@ func (c *crashSafe) noteHeapHeldLocked() {
 	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
 }
 
-// noteHeapFromLocked stores in the file that later records are not in it, if the file can still be
-// written.
+// noteHeapFromLocked stores in the file, if possible, that it lacks later records.
 func (c *crashSafe) noteHeapFromLocked() {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	c.file.SetHeapFrom(c.store.front.next + 1)
 }
 
-// retainLocked leaves every unsettled record in the crash-safe file, for the next process, and
-// refuses waiting calls. Records without a copy in the file are dropped; lost is the number of
-// dropped records that are leased. retainLocked returns false if the file cannot keep the records.
+// retainLocked leaves every unsettled record in the crash-safe file for the next process, and
+// refuses waiting calls. Records without a copy in the file are dropped; lost is how many of these
+// are leased. retainLocked returns false if the file cannot keep the records.
 func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	if !c.mapped() {
 		return 0, false
@@ -251,7 +248,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
-	for _, l := range c.store.leases.list { // results that the consumer reports later are ignored
+	for _, l := range c.store.leases.list { // later results of the consumer are ignored
 		l.open = 0
 	}
 	c.store.life.become(retained)
@@ -259,8 +256,8 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	return lost, true
 }
 
-// withoutCopyLocked returns the number of records larger than a slab that have no copy on disk. The file
-// of such records is closed, so no later call writes to it.
+// withoutCopyLocked returns the number of records larger than a slab that are not on disk. Their
+// file is closed, so no later call writes to it.
 func (c *crashSafe) withoutCopyLocked(pieces ...*piece) (n int) {
 	for _, p := range pieces {
 		if p == nil {
@@ -289,8 +286,8 @@ func (c *crashSafe) endCrashLocked() {
 }
 
 // learnStream writes the definition of a stream before the first record that uses it. A write calls
-// it without holding mu, because it calls the dictionary. If there is no definition, or it cannot
-// be written, that is reported: recovery omits the records of the stream.
+// it without holding mu, because it calls the dictionary. If there is no definition or it cannot be
+// written, learnStream reports that, because recovery will omit the records of the stream.
 func (c *crashSafe) learnStream(id uint32) {
 	f := c.file
 	def, ok, err := f.DefineStream(id)

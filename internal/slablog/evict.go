@@ -2,12 +2,11 @@ package slablog
 
 import "github.com/forebay-log/forebay/batch"
 
-// DropOldest frees whole slabs: it drops the oldest slab that no Send reads, or an older record that
-// is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
+// DropOldest frees whole slabs. It drops the oldest slab that no Send reads, or an older record
+// that is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
 
-// evictLocked drops the oldest block whose drop makes a slab free. If the current slab is the only
-// one that is not being read, it is sealed and dropped. evictLocked reports whether a slab is free
-// now.
+// evictLocked drops the oldest block whose drop frees a slab. If only the current slab is not being
+// read, evictLocked seals and drops it. It reports whether a slab is free now.
 func (s *store) evictLocked() bool {
 	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {
@@ -19,8 +18,8 @@ func (s *store) evictLocked() bool {
 	return len(s.pool.free) > 0
 }
 
-// dropSlabLocked drops all records of b, which must be in the queue, and frees b. A crash-safe slab
-// is reset at once. Its header then excludes all earlier tickets, so that recovery finds none of
+// dropSlabLocked drops all records of b, which must be in the queue, and frees b. It resets a
+// crash-safe slab at once. The header then excludes all earlier tickets, so recovery finds none of
 // the dropped records.
 func (s *store) dropSlabLocked(b *block) {
 	n := 0
@@ -35,14 +34,14 @@ func (s *store) dropSlabLocked(b *block) {
 		s.releaseLocked(p)
 	}
 	s.countDropLocked(batch.Full, n)
-	if b.head != nil { // this comes last, because mapped memory may fault
+	if b.head != nil { // last, because mapped memory may fault
 		s.crash.noteEvictedLocked(n)
 		b.reset(s.front.next + 1)
 	}
 }
 
-// queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the other pieces
-// are being read.
+// queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
+// pieces are being read.
 func (s *store) queuedOfLocked(b *block) (n int) {
 	for _, p := range s.pieces.queued {
 		if p.blk == b {
@@ -52,14 +51,14 @@ func (s *store) queuedOfLocked(b *block) (n int) {
 	return n
 }
 
-// evictForLocked makes room for a record of n bytes that is larger than a slab. It drops the oldest
-// blocks until there is room, and reserves that room. If too many slabs are being read, it drops
-// nothing and returns false.
+// evictForLocked makes room for a record of n bytes that is larger than a slab, and reserves that
+// room. It drops the oldest blocks. If too many slabs are being read, it drops nothing and returns
+// false.
 func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	if s.front.belowReserveLocked(m) {
 		return false
 	}
-	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // after all evictable blocks are dropped
+	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // values after all evictable blocks are dropped
 	seen := map[*block]bool{}
 	for _, p := range s.pieces.queued {
 		switch b := p.blk; {
@@ -74,12 +73,12 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		return false
 	}
 	for !s.pool.cedeLocked(n, s.front.reservedLocked(m)) {
-		// If no more slabs may be ceded, only dropping another record larger than a slab makes
-		// room.
+		// If no further slabs may be ceded, room results only from dropping another oversize
+		// record.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
 		match := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
 		any := false
-		if s.crash.mapped() { // the drop of a slab may fault: then the slabs are on the heap
+		if s.crash.mapped() { // dropping a slab may fault and move the slabs to the heap
 			s.crash.guardLocked(func() { any = s.evictOldestLocked(match) })
 			any = any || !s.crash.mapped()
 		} else {
@@ -90,12 +89,12 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		}
 	}
 	if s.crash != nil {
-		s.crash.tombstonesDue = false // the call writes the tombstones of these records together with its own frame
+		s.crash.tombstonesDue = false // the call writes these tombstones together with its frame
 	}
 	return true
 }
 
-// evictOldestLocked drops the oldest block in the queue for which match returns true.
+// evictOldestLocked drops the oldest queued block for which match returns true.
 func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	for i, p := range s.pieces.queued {
 		b := p.blk
@@ -119,13 +118,13 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	return false
 }
 
-// evictsLocked reports whether b may be evicted: it is a sealed slab that no Send is reading.
+// evictsLocked reports whether b may be evicted. It must be a sealed slab that no Send reads.
 func (s *store) evictsLocked(b *block) bool {
 	return b.retired && b.kind == isSlab && s.queuedOfLocked(b) == b.refs
 }
 
-// freesSlabLocked reports whether dropping b makes a slab free. That is the case if b is a slab, or
-// has a record for which a slab is ceded.
+// freesSlabLocked reports whether dropping b frees a slab. It does if b is a slab, or has a record
+// for which a slab is ceded.
 func (s *store) freesSlabLocked(b *block) bool {
 	if b.kind == oversize {
 		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < len(s.pool.ceded)

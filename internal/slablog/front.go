@@ -9,12 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A front is the part of a Writer that every call uses: the free part of the slab that is being
-// filled, and the next ticket. The fields up to mu are in one cache line: with contention, each
-// call fetches each of its cache lines from another processor.
+// A front is the part of a Writer that every call uses: the free part of the current slab, and the
+// next ticket. The fields up to mu are in one cache line, because with contention each call fetches
+// each of its cache lines from another processor.
 //
-// To change the current block, a goroutine holds front.mu and store.mu: see [store]. During the
-// change, the block has the end of its payload and the number of its slots, and end is noEnd.
+// A goroutine that changes the current block holds front.mu and store.mu; see [store]. During the
+// change, the block itself has the end of its payload and the number of its slots, and end is
+// noEnd.
 type front struct {
 	base unsafe.Pointer // start of the memory of cur
 	off  int            // offset of the payload of the next record
@@ -25,20 +26,21 @@ type front struct {
 	_    [16]byte
 
 	flush  *slog.LevelVar // lowest level at which a record is sent at once
-	checks bool           // WriteRecord goes through putChecked
-	spins  bool           // whether there is more than one processor
+	checks bool           // WriteRecord calls putChecked
+	spins  bool           // the machine has more than one processor
 	conf   *config
 	store  *store
-	_      [16]byte // a Writer has 128 bytes: the allocator aligns it to a cache line
+	_      [16]byte // pads a Writer to 128 bytes, so that the allocator aligns it to a cache line
 }
 
-// noEnd is the value of front.end for which no record fits.
+// noEnd is a value of front.end with which no record fits.
 const noEnd = -1
 
 // fits reports whether the fast path may store a record of n bytes.
 func (f *front) fits(n int) bool { return f.off+n+layout.SlotBytes <= f.end }
 
-// closeLocked moves the sizes of the current block to the block, and forces the slow path.
+// closeLocked moves the sizes of the current block from the front to the block, and forces the slow
+// path.
 func (f *front) closeLocked() {
 	if f.end != noEnd {
 		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/layout.SlotBytes
@@ -46,8 +48,8 @@ func (f *front) closeLocked() {
 	}
 }
 
-// reopenLocked moves the sizes of the current block to the front, unless the next write needs the
-// slow path because of SlabRecords. Both locks are held.
+// reopenLocked moves the sizes of the current block to the front, unless SlabRecords forces the
+// next write to use the slow path. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
@@ -64,12 +66,11 @@ func (f *front) lock() {
 
 func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
-// spinLock locks mu. If there is more than one processor, it retries the lock before it
-// waits. A critical section takes about 50 ns. Waiting in a sync.Mutex costs the goroutine
-// that unlocks it a microsecond, and the caller then waits for all goroutines that are ready:
-// milliseconds in a program that uses all its processors, where a Mutex does not retry. The pauses
-// grow, because each attempt moves the cache line away from the holder. In total they last about
-// 50 µs.
+// spinLock locks mu. With more than one processor, it retries before it waits. A critical section
+// takes about 50 ns. Waiting in a sync.Mutex costs the unlocking goroutine a microsecond, and the
+// waiting caller then waits for all runnable goroutines, which takes milliseconds in a program that
+// uses all its processors. The pauses grow, because each attempt moves the cache line away from the
+// holder. In total they last about 50 µs.
 func spinLock(mu *sync.Mutex, spins bool) {
 	if spins {
 		n := firstPause
@@ -88,11 +89,11 @@ func spinLock(mu *sync.Mutex, spins bool) {
 
 const (
 	attempts   = 64 // maximum number of attempts of spinLock
-	firstPause = 64 // number of readings of pause
+	firstPause = 64 // number of reads of the variable pause
 	lastPause  = 4096
 )
 
-// pause is read by spinLock to let some time pass. It is never written.
+// pause is read by spinLock to let time pass. It is never written.
 var pause atomic.Uint32
 
 // rewindLocked resets the current block if all its records are settled.

@@ -32,15 +32,14 @@ func (e droppedError) Is(target error) bool {
 	return target == slab.ErrOversize && batch.Reason(e) == batch.Oversize
 }
 
-// dropLocked counts a record that never got a ticket.
+// dropLocked counts a record that was dropped before it got a ticket.
 func (s *store) dropLocked(r batch.Reason) error {
 	s.book.Accepted++
 	s.countDropLocked(r, 1)
 	return dropErrors[r]
 }
 
-// countDropLocked counts n accepted records as dropped and reports the start of
-// an episode.
+// countDropLocked counts n accepted records as dropped and reports the start of a series of drops.
 func (s *store) countDropLocked(r batch.Reason, n int) {
 	s.book.Dropped[r] += uint64(n)
 	if n > 0 && !s.book.dropping {
@@ -50,8 +49,8 @@ func (s *store) countDropLocked(r batch.Reason, n int) {
 }
 
 // Refuse counts a record that its producer does not write, as if it had been written and dropped.
-// Examples are a record that the producer could not encode, or that exceeded MaxRecord before it
-// was complete. The error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
+// Examples are a record that cannot be encoded, or that exceeds MaxRecord before it is complete.
+// The error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
 func (w *Writer) Refuse(r batch.Reason) error {
 	w.store.lock()
 	defer w.store.unlock()
@@ -62,7 +61,7 @@ func (w *Writer) Refuse(r batch.Reason) error {
 	return w.store.dropLocked(r)
 }
 
-// policyFor returns the policy of a write of level l.
+// policyFor returns the when-full policy for a write of level l.
 func (c *config) policyFor(l slog.Level) slab.WhenFull {
 	if l >= c.important.Level() {
 		return c.o.ImportantWhenFull
@@ -76,11 +75,11 @@ const lastResortQueue = 256
 // lastResort passes records to Options.LastResort.
 type lastResort struct {
 	writes  *callback.Runner[[]byte]
-	pending int // number of accepted records that are not written; 0 once Log.End has accounted for them
+	pending int // number of accepted records not yet written; 0 once Log.End has accounted for them
 }
 
-// giveUpLocked ends the attempt to store p: an important record is passed to LastResort, any other
-// record is dropped as full.
+// giveUpLocked ends the attempt to store p. It passes an important record to LastResort, and drops
+// any other record as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
 		return w.store.dropLocked(batch.Full)
@@ -95,10 +94,10 @@ func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 func (w *Writer) writeLastResort(p []byte) {
 	ok := false
 	defer func() {
-		_ = recover() // the record is counted below; there is no other way to report the panic
+		_ = recover() // the record is counted below; the panic cannot be reported
 		w.store.lock()
 		defer w.store.unlock()
-		if w.store.last.pending == 0 { // Log.End did not wait for it
+		if w.store.last.pending == 0 { // Log.End has not waited for this record
 			return
 		}
 		w.store.last.pending--
@@ -112,26 +111,27 @@ func (w *Writer) writeLastResort(p []byte) {
 	ok = err == nil && n == len(p)
 }
 
-// putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
-// first and copies without the lock, so that a large record does not delay other callers.
+// putOversizeLocked stores a record that fits into no slab in a separate buffer. It reserves the
+// budget and then copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// As for slabs, only a record with the policy DropOldest may precede waiting writes.
+	// As for slabs, only a record with the policy DropOldest may overtake waiting writes.
 	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
-	if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
+	if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 		w.front.serveLocked()
 	}
 	return w.storeOversizeLocked(p, m)
 }
 
-// reserveOversizeLocked reserves n bytes of the budget; DropOldest makes room for them.
+// reserveOversizeLocked reserves n bytes of the budget. With the policy DropOldest, it makes room
+// for them.
 func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
 	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level) == slab.DropOldest() && f.store.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
-// issues the ticket afterwards.
+// then issues the ticket.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.store.unlock()
 	point(ptOversizeCopy)
@@ -141,7 +141,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
-		if w.store.crash.mapped() { // otherwise recovery would return the records that this call has evicted
+		if w.store.crash.mapped() { // because recovery must not return the records that this call has evicted
 			w.store.unlock()
 			w.store.crash.file.Big.ApplyNotes()
 			w.store.lock()
@@ -167,7 +167,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// callers are the calls waiting for memory. store.mu guards them.
+// callers contains the calls that wait for memory. store.mu guards it.
 type callers struct {
 	store *store
 
@@ -175,8 +175,8 @@ type callers struct {
 	bigs     waiterList // calls waiting for a separate buffer
 	spare    []*waiter  // unused waiters, for reuse
 	shortage shortage
-	calls    uint64        // number of writes that have waited
-	time     time.Duration // total time for which they have waited
+	calls    uint64        // number of writes that waited
+	time     time.Duration // total time of these waits
 }
 
 // shortage is the worst outcome of a wait for memory since a slab was last freed.
@@ -193,17 +193,18 @@ const (
 	enough    shortage = iota
 	stuck              // a write without a time limit has waited for stuckAfter
 	long               // records are about to be dropped
-	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
+	saturated          // a wait of BlockFor or Spill has ended without room; no further waits begin
 )
 
-// stuckAfter is the time after which a waiting write without a time limit is stuck.
+// stuckAfter is how long a write without a time limit waits before it counts as stuck.
 const stuckAfter = 125 * time.Millisecond
 
-// growLocked sets the shortage to the given value, unless the shortage is worse already.
+// growLocked sets the shortage to the given value unless it is already worse.
 func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
-// A waiter is a blocked write. The goroutine that frees memory places its record and then answers, so
-// that records are placed in the order of arrival and only callers whose record was placed wake.
+// A waiter is a blocked write. The goroutine that frees memory places the waiter's record and then
+// answers. Therefore records are placed in the order of arrival, and only callers with a placed
+// record wake.
 type waiter struct {
 	p        []byte
 	m        batch.Meta
@@ -213,11 +214,11 @@ type waiter struct {
 	ch       chan struct{} // capacity 1
 	timer    *time.Timer
 
-	prev, next *waiter // in its waiterList
+	prev, next *waiter // neighbors in a waiterList
 }
 
-// A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes the same
-// time with any number of waiters, and allocates nothing.
+// A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes
+// constant time and does not allocate.
 type waiterList struct {
 	head, tail *waiter
 	n          int
@@ -249,11 +250,11 @@ func (l *waiterList) remove(wt *waiter) {
 	l.n--
 }
 
-// maxSpareWaiters bounds the pool of waiters.
+// maxSpareWaiters limits the number of waiters kept for reuse.
 const maxSpareWaiters = 64
 
-// fullLocked applies the when-full policy to a record for which there is no room. It is called and
-// returns with mu held, but releases mu while waiting.
+// fullLocked applies the when-full policy to a record for which there is no room. mu is held on
+// entry and return, but released during a wait.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	limit := w.conf.policyFor(m.Level).MaxWait()
 	wait := limit < 0 || limit > 0 && w.store.callers.shortage < saturated
@@ -282,9 +283,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		w.store.callers.listOf(wt).remove(wt)
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
-		w.front.serveLocked() // a later record may fit where this record did not
+		w.front.serveLocked() // a smaller later record may fit
 	case timedOut:
-		<-wt.ch // the answer arrived at the same time as the timeout
+		<-wt.ch // the answer arrived together with the timeout
 		fallthrough
 	default:
 		if err = wt.err; err == nil && big {
@@ -295,8 +296,8 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	return err
 }
 
-// await waits for the answer to wt, for at most limit; if limit is negative, there is no limit. It
-// returns true if the time limit was reached. After half of the limit it wakes the consumer.
+// await waits for the answer to wt, for at most limit. A negative limit means no limit. await
+// returns true if the limit was reached. After half of the limit, it wakes the consumer.
 func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
@@ -328,7 +329,7 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	return !answered(limit - half)
 }
 
-// listOf returns the list in which wt waits.
+// listOf returns the list that contains wt.
 func (q *callers) listOf(wt *waiter) *waiterList {
 	if wt.big {
 		return &q.bigs
@@ -336,10 +337,10 @@ func (q *callers) listOf(wt *waiter) *waiterList {
 	return &q.slabs
 }
 
-// waitingLocked returns how many writes wait.
+// waitingLocked returns the number of waiting writes.
 func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
 
-// pressLocked is called when the shortage has grown. It wakes the consumer, if the consumer can
+// pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
 // help.
 func (s *store) pressLocked() {
 	if s.conf.consumer.Helps {
@@ -347,8 +348,8 @@ func (s *store) pressLocked() {
 	}
 }
 
-// fewLocked reports whether so few slabs are free that records of writes that never wait are about to
-// be dropped, or to evict others.
+// fewLocked reports whether few slabs are free although some writes never wait. Their records are
+// about to be dropped or to evict others.
 func (s *store) fewLocked() bool {
 	return (s.conf.o.WhenFull.MaxWait() == 0 || s.conf.o.ImportantWhenFull.MaxWait() == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
@@ -387,7 +388,7 @@ func (f *front) serveLocked() {
 	}
 	for wt := q.slabs.head; wt != nil; wt = q.slabs.head {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
-			// This record must not use the reserve, and later waiters may use it.
+			// This record must not use the reserve, but later waiters may.
 			q.answerLocked(wt, f.store.dropLocked(batch.Full))
 		} else if f.place(wt.p, wt.m) {
 			q.answerLocked(wt, nil)
@@ -406,7 +407,7 @@ func (q *callers) answerLocked(wt *waiter, err error) {
 	point(ptAnswerLocked)
 	q.listOf(wt).remove(wt)
 	wt.answered, wt.err = true, err
-	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
+	wt.ch <- struct{}{} // does not block: the capacity is 1, with one answer per wait
 }
 
 // refuseWaitersLocked answers all blocked writes with ErrClosed.

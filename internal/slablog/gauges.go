@@ -2,16 +2,16 @@ package slablog
 
 import "time"
 
-// gauge has the data for the rates and ages in Stats.
+// gauge contains the data for the rates and ages in Stats.
 type gauge struct {
 	rate     rateMeter
-	rewound  uint64        // number of bytes in slabs that were filled again without being sealed
-	curSince time.Duration // time at which the first record of cur was accepted that belongs to no piece
-	parkedAt time.Duration // time at which the reader found nothing to do
+	rewound  uint64        // number of bytes in slabs that were refilled without being sealed
+	curSince time.Duration // time at which the first record of cur that belongs to no piece was accepted
+	parkedAt time.Duration // time at which the reader began to wait for a record
 }
 
-// rateMeter measures the rate at which a total grows. Callers that increase the total do not update
-// the meter; Stats and the reader do.
+// rateMeter measures the rate at which a total grows. Stats and the reader update it; the callers
+// that increase the total do not.
 type rateMeter struct {
 	old, mid sample
 }
@@ -21,7 +21,7 @@ type sample struct {
 	total uint64
 }
 
-// rateWindow is the time between the two samples. The rate covers between one and two windows.
+// rateWindow is the time between the two samples. The rate covers one to two windows.
 const rateWindow = time.Second
 
 // update returns the rate per second. total is the total at the time now.
@@ -52,11 +52,11 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
 
 // beganLocked is called when the first record of a piece was accepted, at the time since. The
-// reader may be waiting or busy then.
+// reader may be waiting or busy.
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
-	if f.store.bell.state == parked { // otherwise the rate of a burst would include the idle time before it
+	if f.store.bell.state == parked { // the rate of a burst must not include the idle time before it
 		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
 	}
 	if f.store.gauge.rate.due(now) {
@@ -73,7 +73,7 @@ func (f *front) acceptedBytesLocked() uint64 {
 	return n + f.store.gauge.rewound
 }
 
-// maxBurst limits BurstLeft, which would be huge for a rate near zero.
+// maxBurst limits BurstLeft, which would be huge with a rate near zero.
 const maxBurst = 24 * time.Hour
 
 // freeBytesLocked returns the number of free bytes, including those of the current slab.
@@ -87,7 +87,7 @@ func (f *front) freeBytesLocked() int {
 
 func (s *store) burstLeftLocked(rate float64) time.Duration {
 	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.dropping) {
-		return 0 // calls already wait for a slab, or records are being dropped
+		return 0 // calls already wait for a slab, or records are already being dropped
 	}
 	free := float64(s.front.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {
@@ -96,7 +96,7 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 	return time.Duration(free / rate * float64(time.Second))
 }
 
-// oldestLocked returns the age of the oldest unsettled record, and the time since it was accepted.
+// oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted.
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.gauge.curSince

@@ -8,27 +8,26 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// A Lease is a batch that a [Log] has passed to its consumer. The Log owns the records until
-// they are settled: they count as pending in its account. The consumer calls Settle, any number of
-// times, for records that it has accounted for, and Release when it no longer reads them. Both may
-// be called from any goroutine and do not block.
+// A Lease is a batch that a [Log] has passed to its consumer. The Log owns the records until they
+// are settled; until then they are pending in its account. The consumer calls Settle, any number of
+// times, for records that it has accounted for. It calls Release when it no longer reads the
+// records. Both may be called from any goroutine and do not block.
 //
-// At most half of the slabs are in unsettled leases. The other half is for callers, and for
-// DropOldest to drop. The lease of a mapped slab is a copy, because the consumer must not read a
-// file that others can truncate.
+// At most half of the slabs are in unsettled leases. The remaining half is for callers, and for
+// DropOldest to drop. The lease of a mapped slab is a copy, because others can truncate the file.
 type Lease struct {
 	s     *store
 	b     batch.Batch
 	mem   crashfile.Copy // memory of b, unless b is in slabs
 	kind  leaseKind
-	slabs int // number of slabs of the lease that count against leases.most
+	slabs int // number of slabs of the lease, counted in leases.leased
 
-	// store.mu guards the rest.
+	// store.mu guards the fields below.
 	pieces   []*piece
 	first    uint64 // ticket of the first record
-	n, open  int    // number of records; number of those that are not settled
+	n, open  int    // number of records, and number of unsettled records
 	released bool
-	behind   int           // number of settled records in later leases whose slabs are free
+	behind   int           // number of settled records in later leases whose slabs are already free
 	at       int64         // time of the first record
 	since    time.Duration // time since config.born at which the first record was accepted, or slightly less
 }
@@ -37,8 +36,8 @@ type Lease struct {
 type leaseKind uint8
 
 const (
-	leasesSlabs  leaseKind = iota // slabs, which are free once it is released
-	leasesCopy                    // a copy of mapped slabs, which are free once it is settled
+	leasesSlabs  leaseKind = iota // slabs, which are freed on release
+	leasesCopy                    // a copy of mapped slabs, which are freed when all records are settled
 	leasesFound                   // records of a dead process
 	leasesMarker                  // a gap marker, which is in no slab
 )
@@ -46,30 +45,30 @@ const (
 // survives reports whether the records are also on disk.
 func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
 
-// leases are the leases of a store. store.mu guards them.
+// leases contains the leases of a store. store.mu guards it.
 type leases struct {
 	store   *store
 	list    []*Lease // unsettled leases, oldest first; a settled copy stays until all older leases are settled
-	done    []*Lease // reused memory of settleCopiesLocked
+	done    []*Lease // memory of settleCopiesLocked, reused
 	spare   []*Lease // unused leases, for reuse
-	leased  int      // number of slabs in leases that are not settled
+	leased  int      // number of slabs in unsettled leases
 	starved bool     // the reader waits until leased decreases
-	waited  bool     // when the last lease was released, calls waited for slabs
+	waited  bool     // calls waited for slabs when the last lease was released
 	acked   uint64   // number of records in settled copies without an older unsettled lease
 }
 
-// maxSpareLeases bounds the pool of leases.
+// maxSpareLeases limits the number of leases kept for reuse.
 const maxSpareLeases = 16
 
 // Batch returns the records. They stay unchanged until Release.
 func (l *Lease) Batch() *batch.Batch { return &l.b }
 
 // Keeps reports whether unsettled records survive the process, because they are in crash-safe
-// memory. The result does not change.
+// memory. The result never changes.
 func (l *Lease) Keeps() bool { return l.kind.survives() }
 
-// Pins returns the number of slabs that stay in use until Release, and the maximum number of slabs
-// that may be pinned by calls that may hang.
+// Pins returns the number of slabs that stay in use until Release. limit is the maximum number of
+// slabs that hanging calls may pin.
 func (l *Lease) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1
@@ -88,7 +87,7 @@ func (l *Lease) Open() int {
 }
 
 // Settle settles n records. It returns false if they are already accounted for, because Close ran
-// out of time. In that case the consumer must not count them.
+// out of time. The consumer must not count them then.
 func (l *Lease) Settle(n int) bool {
 	if l.kind == leasesMarker {
 		return true
@@ -105,7 +104,7 @@ func (l *Lease) Settle(n int) bool {
 	return ok
 }
 
-// Release frees the memory of a settled lease. It does nothing if records are open: they stay
+// Release frees the memory of a settled lease. If records are open, it does nothing, and they stay
 // in the Log.
 func (l *Lease) Release() {
 	if l.kind == leasesMarker {
@@ -123,11 +122,11 @@ func (l *Lease) Release() {
 	s.unlockSome(half)
 }
 
-// lockSome locks mu alone and reports true if the slabs are on the heap and there is nothing to do
-// but deliver records. Otherwise it locks both. Between full slabs a consumer needs neither the
-// current slab nor the next ticket, so it contends only with calls that change slabs. With mu alone
-// it must not use the front, nor the payload end and slot count of a block that may be the current
-// one.
+// lockSome locks only store.mu and returns true if the slabs are on the heap and there is nothing
+// to do but deliver records. If not, it locks both mutexes. A consumer that reads full slabs needs
+// neither the current slab nor the next ticket, so it contends only with calls that change slabs.
+// With store.mu alone, it must not use the front, nor the payload end and slot count of a block
+// that may be the current one.
 func (s *store) lockSome() (half bool) {
 	if s.conf.o.Crash == nil {
 		spinLock(&s.mu, s.front.spins)
@@ -159,7 +158,7 @@ func (s *store) calmLocked() bool {
 	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
 }
 
-// settledLocked is called for a lease whose records are all settled. It removes the lease.
+// settledLocked removes a lease whose records are all settled.
 func (ls *leases) settledLocked(l *Lease) {
 	if l.kind == leasesFound {
 		ls.store.found.lease = nil
@@ -179,8 +178,8 @@ func (ls *leases) settledLocked(l *Lease) {
 	}
 }
 
-// settleCopiesLocked frees the slabs of all settled leases without an older unsettled lease. Before
-// that, it stores the progress in the file.
+// settleCopiesLocked frees the slabs of all settled leases that no older unsettled lease precedes.
+// It first stores the progress in the file.
 func (ls *leases) settleCopiesLocked() {
 	n := 0
 	for n < len(ls.list) && ls.list[n].open == 0 {
@@ -207,7 +206,7 @@ func (ls *leases) settleCopiesLocked() {
 	}
 }
 
-// settleAheadLocked frees the slabs of l, a settled lease for which an older lease is unsettled.
+// settleAheadLocked frees the slabs of l, a settled lease that an older unsettled lease precedes.
 // Records larger than a slab stay until the older lease is settled, because they occupy no slab.
 func (ls *leases) settleAheadLocked(l *Lease) {
 	for i := 0; i < len(l.pieces); {
@@ -217,8 +216,8 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 	}
 }
 
-// freeAheadLocked frees b if it is a slab whose records are all in settled leases. The current slab
-// is then filled from its start again.
+// freeAheadLocked frees b if it is a slab whose records are all in settled leases. If b is the
+// current slab, it is refilled from its start.
 func (ls *leases) freeAheadLocked(b *block) bool {
 	if b.kind != isSlab || b.n > b.cut || !ls.store.crash.mapped() {
 		return false
@@ -244,7 +243,7 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 			return true
 		})
 	}
-	ls.store.crash.guardLocked(func() { // stored before the slab is used again
+	ls.store.crash.guardLocked(func() { // must precede the reuse of the slab
 		ls.store.crash.noteAheadLocked()
 		if b != ls.store.front.cur { // see rewindLocked
 			b.reset(ls.store.front.next + 1)
@@ -299,10 +298,10 @@ func (s *store) freedLocked() {
 	}
 }
 
-// reuseLocked keeps l for a later batch, if the memory of l is free.
+// reuseLocked keeps l for a later batch if its memory is free.
 func (ls *leases) reuseLocked(l *Lease) {
 	if l.released && len(l.pieces) == 0 && !slices.Contains(ls.list, l) && len(ls.spare) < maxSpareLeases {
-		l.released = false // Release may be called once more, and must not add l to spare twice
+		l.released = false // a second Release must not add l to spare again
 		ls.spare = append(ls.spare, l)
 	}
 }
@@ -326,7 +325,7 @@ func (l *Lease) sound() bool {
 	return !slices.ContainsFunc(l.pieces, func(p *piece) bool { return !p.sound() })
 }
 
-// putBackLocked returns the pieces of l to the queue. l was not passed to the consumer.
+// putBackLocked returns the pieces of l, which was not passed to the consumer, to the queue.
 func (ls *leases) putBackLocked(l *Lease) {
 	for i := len(l.pieces) - 1; i >= 0; i-- {
 		ls.store.pieces.unpop(l.pieces[i])

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// levels are the levels in Options, as slog.LevelVars. A write reads them for every record with a
-// lock held, so reading them must not call user code.
+// levels contains the levels of Options as slog.LevelVars. A write reads them for every record with
+// a lock held, so reading them must not call user code.
 type levels struct{ flush, reserve, important *slog.LevelVar }
 
 // resolveLevels reads the levels of Options. The error names every field whose level could not be
@@ -23,8 +23,8 @@ func resolveLevels(o *slab.Options) (l levels, err error) {
 	return l, errors.Join(errs[:]...)
 }
 
-// levelVar returns l if it is a slog.LevelVar. Otherwise it returns a new one with the current level of
-// l, or def for a nil l.
+// levelVar returns l if it is a slog.LevelVar. If not, it returns a new one with the current level
+// of l, or with def if l is nil.
 func levelVar(field string, l slog.Leveler, def slog.Level) (*slog.LevelVar, error) {
 	if v, ok := l.(*slog.LevelVar); ok && v != nil {
 		return v, nil

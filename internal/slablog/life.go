@@ -16,19 +16,19 @@ const (
 	closing
 	closed    // nothing is left, or the rest is dropped{shutdown}
 	retained  // the rest is in the crash-safe file, for the next process
-	abandoned // the rest is dropped{shutdown}; the consumer may hang for ever
+	abandoned // the rest is dropped{shutdown}; the consumer may hang forever
 )
 
 func (l life) String() string {
 	return [...]string{"accepting", "closing", "closed", "retained", "abandoned"}[l]
 }
 
-// cutShort reports whether the remaining records are accounted for although they were not settled.
-// No more attempts are made to deliver them.
+// cutShort reports whether unsettled records are already accounted for. There are no further
+// attempts to deliver them.
 func (l life) cutShort() bool { return l == retained || l == abandoned }
 
-// become changes the state. Every transition is made by this method. It ignores a transition that
-// is not in the diagram, because a state at the end of the diagram is final.
+// become changes the state. All transitions are made here. It ignores transitions that are not in
+// the diagram, because the last states of the diagram are final.
 func (l *life) become(next life) {
 	if *l == accepting && next == closing || *l == closing && next > closing {
 		*l = next
@@ -37,5 +37,5 @@ func (l *life) become(next life) {
 	}
 }
 
-// wrongLife is called for a transition that is not in the diagram. In tests, it panics.
+// wrongLife is called for a transition that is not in the diagram. Tests make it panic.
 var wrongLife = func(from, to life) {}

@@ -25,9 +25,9 @@ type Log struct {
 }
 
 // Next returns the oldest records that have not been leased yet. It returns nil if no records are
-// due: no slab is full, and no record has waited long enough. ended reports that no more records will
-// come, because the log is closed and empty. If records were dropped, the next batch follows a lease
-// with only a gap marker: a record with layout.FlagMarker, which no account counts.
+// due: no slab is full, and no record has waited long enough. ended reports that no more records
+// will come, because the log is closed and empty. If records were dropped, Next first returns a
+// lease with only a gap marker: a record with layout.FlagMarker, which no account counts.
 func (l *Log) Next() (lease *Lease, ended bool) {
 	r := &l.reader
 	if r.store.crash != nil {
@@ -48,7 +48,7 @@ func (l *Log) Next() (lease *Lease, ended bool) {
 	return lease, ended
 }
 
-// Due returns the latest time for the next call of Next. It is zero if only Wake matters.
+// Due returns the latest time for the next call of Next. If it is zero, only Wake matters.
 func (l *Log) Due() time.Time {
 	if l.marker.held != nil {
 		return time.Now()
@@ -56,12 +56,12 @@ func (l *Log) Due() time.Time {
 	return l.reader.due()
 }
 
-// Wake returns a channel that receives a value when Next may return a lease although the last call
-// returned none, when [Log.Full] or [Log.Shortage] may have become true, and after Flush and Close.
+// Wake returns a channel that receives a value when Next may return a lease again, when [Log.Full]
+// or [Log.Shortage] may have become true, and after Flush and Close.
 func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
 
-// Flush makes all records due that were accepted so far. ticket is the ticket of the last of them.
-// ok is false once the log is closed.
+// Flush makes all records accepted so far due. ticket is the ticket of the last one. ok is false if
+// the log is closed.
 func (l *Log) Flush() (ticket uint64, ok bool) {
 	s := l.reader.store
 	point(ptFlush)
@@ -85,8 +85,7 @@ func (l *Log) Leased(ticket uint64) bool {
 }
 
 // Full reports whether calls wait until the consumer moves records to disk ([slab.Spill]), or have
-// stopped waiting because it did not. With any other policy, Full returns false without acquiring a
-// lock.
+// given up waiting for that. With any other policy, Full returns false without acquiring a lock.
 func (l *Log) Full() bool {
 	s := l.reader.store
 	if !s.conf.spills() {
@@ -97,9 +96,9 @@ func (l *Log) Full() bool {
 	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
 }
 
-// Shortage reports a shortage of memory. drops reports whether records are about to be dropped: few
+// Shortage reports a shortage of memory. drops reports that records are about to be dropped: few
 // slabs are free and calls do not wait, or a call has used half of its time limit. waits reports
-// whether a call without a time limit ([slab.Block]) has waited for 125 ms.
+// that a call without a time limit ([slab.Block]) has waited for 125 ms.
 func (l *Log) Shortage() (drops, waits bool) {
 	s := l.reader.store
 	spinLock(&s.mu, s.front.spins)
@@ -113,21 +112,21 @@ type reader struct {
 	store *store
 
 	limited   bool // the consumer limits the size of a batch
-	gatherMax int  // maximum slabs per batch, if the consumer does not limit it
-	few       int  // number of slabs for which the reader spins, and which it leases at once
+	gatherMax int  // maximum number of slabs per batch if the consumer does not limit it
+	few       int  // number of slabs that the reader waits for while it spins, and then leases together
 
 	since    time.Time // time at which the last lease was taken
 	spinning bool
-	damage   error // damage of the mapped file that was detected before the locks were acquired
+	damage   error // damage of the mapped file detected before the locks were acquired
 
-	// Set when the reader finds no full slab. Times are since config.born.
+	// These fields are set when the reader finds no full slab. Times count from config.born.
 	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
-	deadline time.Duration // time at which the oldest record has waited long enough; -1: never
-	idleAt   time.Duration // time at which a pause in the records has lasted FlushIdle; -1: never
+	deadline time.Duration // time at which the oldest record will have waited long enough; -1: never
+	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle; -1: never
 	last     uint64
 
-	forced bool   // guarded by store.mu: a partial slab may be leased, too
-	taking *Lease // guarded by store.mu: the lease that is being filled
+	forced bool   // a partial slab may also be leased; guarded by store.mu
+	taking *Lease // the lease being filled; guarded by store.mu
 }
 
 // The reader spins for at most spinRounds yields, and only if its last sleep was shorter than
@@ -135,8 +134,9 @@ type reader struct {
 const (
 	spinRounds = 100
 	spinWorth  = 30 * time.Microsecond
-	// fewSlabs is the number of slabs for which the spinning reader waits, if that is at most a
-	// quarter of all: each time it acquires the lock it may delay a caller.
+	// fewSlabs is the number of slabs for which the spinning reader waits, unless that is more than
+	// a quarter of all slabs. Waiting for several slabs means fewer lock acquisitions, each of
+	// which may delay a caller.
 	fewSlabs = 4
 )
 
@@ -153,8 +153,8 @@ func (r *reader) init(c *config, s *store) {
 	}
 }
 
-// next leases the oldest unread records. Without a lease, ended reports that no record will come,
-// because the log is closed and empty, or was cut short.
+// next leases the oldest unread records. If it returns no lease, ended reports that no record will
+// come, because the log is closed and empty, or was cut short.
 func (r *reader) next() (l *Lease, ended bool) {
 	s := r.store
 	for {
@@ -175,9 +175,8 @@ func (r *reader) next() (l *Lease, ended bool) {
 	}
 }
 
-// nextHalf is the method next with store.mu alone, which suffices while full slabs follow each
-// other. If it returns no lease, again requests another attempt; without again, both locks are
-// needed.
+// nextHalf is like next, with store.mu alone, which suffices while full slabs follow each other. If
+// it returns no lease, again requests another attempt; if again is false, both locks are needed.
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
@@ -210,7 +209,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	return l, false
 }
 
-// taken is called after a lease was taken, without locks. l may be nil.
+// taken is called, without locks, after a lease was taken. l may be nil.
 func (r *reader) taken(l *Lease) {
 	if l == nil {
 		return
@@ -219,10 +218,10 @@ func (r *reader) taken(l *Lease) {
 	r.since = time.Now()
 }
 
-// nextWhole is the method next with both locks.
+// nextWhole is like next, with both locks.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
-	if c := s.crash; c != nil && !c.fault.Load() { // the locks are released, because callers must not wait for system calls
+	if c := s.crash; c != nil && !c.fault.Load() { // without locks, because callers must not wait for system calls
 		r.damage = c.file.Intact()
 	}
 	s.lock()
@@ -233,7 +232,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	r.resumeLocked()
 	s.progress.read = s.readUpToLocked()
 	if len(s.found.files) > 0 {
-		if s.found.lease != nil { // one lease at a time, because the file records each batch that is settled
+		if s.found.lease != nil { // one lease at a time, because the file records each settled batch
 			s.bell.state = parked
 			s.unlock()
 			return nil, false, false
@@ -247,7 +246,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	}
 	if r.dueLocked() {
 		l, again = r.take()
-		if l == nil && !again { // the maximum number of slabs is leased
+		if l == nil && !again { // the maximum number of slabs is already leased
 			r.armLocked()
 		}
 		s.unlock()
@@ -323,8 +322,8 @@ func (r *reader) armLocked() {
 	s.bell.state = timed
 }
 
-// due returns the latest time for the next call of the method next. It is zero if the reader only
-// waits for the bell.
+// due returns the latest time for the next call of the method next. It is zero if the reader waits
+// only for the bell.
 func (r *reader) due() time.Time {
 	at := r.deadline
 	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
@@ -341,7 +340,7 @@ func (r *reader) due() time.Time {
 func (r *reader) parkLocked() (again bool) {
 	s := r.store
 	s.front.rewindLocked()
-	if n := s.callers.waitingLocked(); n > 0 { // the record they waited for was lost with the mapped file
+	if n := s.callers.waitingLocked(); n > 0 { // the awaited record was lost with the mapped file
 		s.front.serveLocked()
 		if s.callers.waitingLocked() < n {
 			s.unlock()
@@ -361,9 +360,9 @@ func (r *reader) parkLocked() (again bool) {
 	return false
 }
 
-// dueLocked reports whether a lease should be taken now, because a slab is full or the limits of
-// the consumer are reached. If the records of a partial slab must not wait, dueLocked cuts the
-// slab.
+// dueLocked reports whether to take a lease now, because a slab is full or the limits of the
+// consumer are reached. If the records of a partial slab must not wait, dueLocked makes them a
+// piece.
 func (r *reader) dueLocked() bool {
 	s := r.store
 	if len(s.pieces.queued) > 0 && !r.limited {
@@ -380,7 +379,8 @@ func (r *reader) dueLocked() bool {
 	return r.reachedLocked() || s.callers.waitingLocked() > 0
 }
 
-// reachedLocked reports whether the queue holds a batch of the maximum size, or few slabs are free.
+// reachedLocked reports whether the queue contains a batch of the maximum size, or few slabs are
+// free.
 func (r *reader) reachedLocked() bool {
 	l, s := &r.conf.consumer.Limits, r.store
 	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
@@ -410,7 +410,7 @@ func (r *reader) takeLocked() *Lease {
 				break
 			}
 		}
-		if n < p.len() { // the first records of the piece are leased, and the others stay queued
+		if n < p.len() { // the first records of the piece are leased, and the rest stays queued
 			p = s.pieces.split(p, n)
 		} else {
 			s.pieces.remove(0)
@@ -440,8 +440,8 @@ func (r *reader) takeLocked() *Lease {
 }
 
 // gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
-// batch are freed together, so calls need as many free slabs in the meantime. If calls wait now, or
-// waited for the previous batch, larger batches are better.
+// batch are freed together, so until then calls need as many free slabs. If calls wait, or waited
+// for the previous batch, larger batches are better.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
 	if s.callers.slabs.n > 0 || s.leases.waited {
@@ -471,11 +471,11 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 	return max(n, 0)
 }
 
-// look spins for a sealed slab before the reader sleeps. Otherwise, a caller that fills slabs
+// look spins for a sealed slab before the reader sleeps. Without that, a caller that fills slabs
 // faster than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader
 // spins only if the last attempt found a slab. After the first slab, it spins no longer than a
 // wake-up lasts, because other goroutines may need the processor. before is the number of slabs
-// that were sealed when the queue was empty.
+// sealed when the queue was empty.
 func (r *reader) look(before uint32) {
 	s := r.store
 	point(ptSpin)
@@ -491,8 +491,8 @@ func (r *reader) look(before uint32) {
 
 // ---- mapped memory ----------------------------------------------------------
 
-// take is takeLocked for memory that may be mapped. If the mapping is damaged, take moves the slabs
-// to the heap and drops the records of the lease; again requests another attempt.
+// take implements takeLocked for memory that may be mapped. If the mapping is damaged, take moves
+// the slabs to the heap and drops the records of the lease; again requests another attempt.
 func (r *reader) take() (l *Lease, again bool) {
 	s := r.store
 	if !s.crash.mapped() {
@@ -503,7 +503,7 @@ func (r *reader) take() (l *Lease, again bool) {
 		s.crash.guardLocked(func() {
 			l = r.takeLocked()
 			taken = l != nil
-			sound = !taken || l.sound() // otherwise the file was truncated and extended again
+			sound = !taken || l.sound() // false if the file was truncated and extended again
 		})
 	}
 	if sound {
@@ -513,8 +513,8 @@ func (r *reader) take() (l *Lease, again bool) {
 		s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
 		r.taking = l
 	}
-	s.crash.toHeapLocked(cmp.Or(r.damage, crashfile.ErrTruncated)) // nothing to do after a fault
-	// The pieces of the lease are not in the queue, and cannot be read.
+	s.crash.toHeapLocked(cmp.Or(r.damage, crashfile.ErrTruncated)) // does nothing after a fault
+	// The pieces of the lease are in no queue and cannot be read.
 	if l = r.taking; l != nil {
 		for _, p := range l.pieces {
 			s.countDropLocked(batch.Corrupt, p.len())
@@ -525,7 +525,7 @@ func (r *reader) take() (l *Lease, again bool) {
 	return nil, true
 }
 
-// corrupt drops the records of l, whose memory was damaged while it was being copied.
+// corrupt drops the records of l, whose memory was damaged during the copy.
 func (r *reader) corrupt(l *Lease) {
 	s := r.store
 	s.lock()
@@ -539,8 +539,8 @@ func (r *reader) corrupt(l *Lease) {
 	l.Release()
 }
 
-// copyOut replaces the batch by a copy on the heap. If the memory was damaged before the copy was
-// complete, it returns false, and the copy must not be used.
+// copyOut replaces the batch with a copy on the heap. If the memory is damaged, it returns false,
+// and the copy must not be used.
 func (l *Lease) copyOut() (ok bool) {
 	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
 	c := &l.mem

@@ -9,21 +9,21 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A marker creates the gap markers of a log: "n records dropped: reason". Markers are not records:
-// no account contains them. The goroutine that calls Log.Next uses the marker.
+// A marker creates the gap markers of a log: "n records dropped: reason". No account contains gap
+// markers. Only the goroutine that calls Log.Next uses the marker.
 type marker struct {
 	at       time.Time   // time at which the last gap marker was made
 	reported batch.Drops // drops reported by all gap markers so far
-	bad      bool        // the last AppendMarker panicked or ended its goroutine
+	bad      bool        // the last AppendMarker panicked or called runtime.Goexit
 	held     *Lease      // lease that follows the gap marker
 }
 
-// markerEvery is the shortest time between two markers.
+// markerEvery is the minimum time between two gap markers.
 const markerEvery = time.Second
 
-// next returns the lease of a gap marker, if records were dropped since the last one and that was
-// made at least markerEvery ago. before is the lease that follows the gap marker; nil means that
-// the log has ended.
+// next returns the lease of a gap marker if records were dropped since the last one, which must be
+// at least markerEvery ago. before is the lease that follows the gap marker; nil means that the log
+// has ended.
 func (m *marker) next(r *reader, before *Lease) *Lease {
 	now := r.since
 	if before == nil {
@@ -55,8 +55,8 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 	return l
 }
 
-// render calls AppendMarker of the codec. If that panics or ends the goroutine, it returns nil and
-// reports the first failure in a series.
+// render calls AppendMarker of the codec. If AppendMarker panics or calls runtime.Goexit, render
+// returns nil and reports the first failure of a series.
 func (m *marker) render(c *config, gap batch.Drops, now time.Time) (text []byte) {
 	err := contain.Call(func() { text = c.o.Codec.AppendMarker(nil, gap, now) })
 	if err != nil {

@@ -9,26 +9,26 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// found are the files of dead processes. store.mu guards files, left, stats and lease.
+// found contains the files of dead processes. store.mu guards files, left, stats and lease.
 type found struct {
 	store *store
 	conf  *config
 
 	files []*orphan // files whose records are delivered before those of this process
-	left  int       // number of records in these files that are not settled
+	left  int       // number of unsettled records in these files
 	stats slab.CrashRecovery
 	lease *Lease // unsettled lease of their records, or nil
-	err   error  // reason why the slabs are on the heap although Options.Crash is set
+	err   error  // reason why the slabs are on the heap despite Options.Crash
 }
 
 // An orphan is the file of a dead process.
 type orphan struct {
 	*crashfile.Orphan
-	n int // number of records that were not settled when the file was found
+	n int // number of unsettled records when the file was found
 }
 
-// adopt adopts the files of dead processes in the directory and counts their records. Its errors are
-// reported and do not prevent the start of the Writer.
+// adopt adopts the files of dead processes in the directory and counts their records. It reports
+// errors, which do not prevent the start of the Writer.
 func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
 	a := crashfile.Adoption{
 		Dir: f.conf.o.Crash.Dir, Dict: dict, Held: held,
@@ -135,7 +135,7 @@ func (f *found) translateNext() {
 }
 
 // next leases the next records of a dead process. When all records of a file are delivered and the
-// progress is stored, next unlinks the file and returns nil.
+// progress is stored, next removes the file and returns nil.
 func (f *found) next(lim batch.Limits) *Lease {
 	o := f.files[0]
 	if o.Image == nil && !f.loadOrphan(o) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pieces is a FIFO queue of pieces. It allocates only if records larger than a slab or partial flushes
-// make more pieces than there are slabs.
+// pieces is a FIFO queue of pieces. It allocates only if records larger than a slab, or partial
+// flushes, make more pieces than there are slabs.
 type pieces struct {
 	queued []*piece // oldest first; usually a part of mem
 	mem    []*piece
@@ -47,7 +47,7 @@ func (q *pieces) unpop(p *piece) {
 	q.count(p, 1)
 }
 
-// remove removes the piece at index i. The caller releases it with put.
+// remove removes the piece at index i. The caller passes it to put later.
 func (q *pieces) remove(i int) *piece {
 	p := q.queued[i]
 	if i == 0 {
@@ -79,7 +79,7 @@ func (q *pieces) put(p *piece) {
 func (q *pieces) split(p *piece, n int) *piece {
 	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}
-	head.measure() // mapped memory may fault here, before anything has changed
+	head.measure() // mapped memory may fault here, before any change
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size
 	q.count(head, -1)

@@ -1,18 +1,18 @@
 package slablog
 
-// Test points: the steps of the paths of callers and consumer at which a test may delay
-// a goroutine. Without the build tag forebay_points, point is an empty function that the compiler inlines,
-// so that a point produces no code.
+// Test points are the steps of callers and consumer at which a test may delay a goroutine. Without
+// the build tag forebay_points, point is an empty function that the compiler inlines, so a point
+// produces no code.
 //
-// A point whose name ends in Locked is reached with store.mu or front.mu held: there a test
-// may spin or yield, but must not sleep.
+// A point whose name ends in Locked is reached with store.mu or front.mu held. A test may spin or
+// yield there, but must not sleep.
 const (
 	// A write.
 	ptPut          = "put"          // before the lock
-	ptCopiedLocked = "copiedLocked" // payload and slot are there, the ticket is not
-	ptStoredLocked = "storedLocked" // the ticket is there
+	ptCopiedLocked = "copiedLocked" // payload and slot are stored, the ticket is not
+	ptStoredLocked = "storedLocked" // the ticket is stored
 	ptReturn       = "return"       // after the lock
-	ptSlowLocked   = "slowLocked"   // the fast path is not possible
+	ptSlowLocked   = "slowLocked"   // the fast path is impossible
 	ptOpenLocked   = "openLocked"   // a new slab is needed
 	ptSealLocked   = "sealLocked"   // the current slab is about to be retired
 
@@ -25,7 +25,7 @@ const (
 	ptWait         = "wait"         // queued, before it waits
 	ptWoken        = "woken"        // answered or timed out, before the lock
 	ptServeLocked  = "serveLocked"  // before waiting records are placed
-	ptAnswerLocked = "answerLocked" // one is placed or refused
+	ptAnswerLocked = "answerLocked" // a waiting record is placed or refused
 
 	// DropOldest.
 	ptEvictLocked = "evictLocked" // before a slab is dropped
@@ -33,7 +33,7 @@ const (
 	// The consumer.
 	ptGather     = "gather"     // before the lock
 	ptTakeLocked = "takeLocked" // a batch is about to be taken
-	ptTaken      = "taken"      // it is taken
+	ptTaken      = "taken"      // the batch is taken
 	ptPark       = "park"       // before it sleeps with nothing to do
 	ptSleep      = "sleep"      // before it sleeps until a slab is full
 	ptSpin       = "spin"       // lock released, before it looks for a slab
@@ -48,7 +48,7 @@ const (
 	// Crash-safe slabs: the files of this process and of dead ones. More are in
 	// internal/crashfile.
 	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
-	ptBigNotedLocked = "bigNotedLocked" // recovery reports it if it is missing
+	ptBigNotedLocked = "bigNotedLocked" // from here on, recovery reports the record if it is missing
 	ptAckLocked      = "ackLocked"      // before progress is stored
 	ptAckedLocked    = "ackedLocked"    // after progress is stored, before the memory is free
 	ptRewindLocked   = "rewindLocked"   // before a slab is used again
@@ -56,5 +56,5 @@ const (
 	ptSum            = "sum"            // before the checksum of a sealed slab
 	ptSummed         = "summed"         // after it
 	ptAdopt          = "adopt"          // the file of a dead process is locked and read
-	ptRecover        = "recover"        // before the next records of such a file are offered
+	ptRecover        = "recover"        // before the next records of such a file are leased
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// slotWords is a [layout.Slot] as four words: seven stores of its fields, each
-// waiting for the cache before the lock can be released, cost a fifth of a call.
+// slotWords is a [layout.Slot] as four words. Storing its seven fields separately would cost a
+// fifth of a call, because each store waits for the cache before the lock can be released.
 type slotWords [layout.SlotBytes / 8]uint64
 
 // pair returns the word with first before second in memory.
@@ -20,13 +20,12 @@ func pair(first, second uint32) uint64 {
 	return uint64(second)<<32 | uint64(first)
 }
 
-// clampLevel limits l to the range of the 8 bits that a [layout.Slot] has for it.
+// clampLevel limits l to the 8 bits of a level in a [layout.Slot].
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
 
-// tail returns the last word of the slot of a record with m: stream, level, no
-// flags.
+// tail returns the last word of a slot: stream and level of m, and no flags.
 func tail(m batch.Meta) uint64 {
 	level := uint64(uint8(clampLevel(m.Level)))
 	if bigEndian {

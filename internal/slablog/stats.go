@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Stats returns a snapshot. theirs is the account of the consumer; its Accepted is not used. During the
-// call, the consumer holds the lock under which it also calls Settle and accounts for the records, so
-// that each settled record is in exactly one of the two accounts.
+// Stats returns a snapshot. theirs is the account of the consumer, without its field Accepted. The
+// consumer holds the lock under which it calls Settle and accounts for records, so each settled
+// record is in exactly one of the two accounts.
 func (l *Log) Stats(theirs batch.Account) slab.Stats {
 	s, now := l.reader.store, time.Now()
 	s.lock()
@@ -22,7 +22,7 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 		Waiting: s.callers.waitingLocked(), Waits: s.callers.calls, WaitTime: s.callers.time,
 	}
 	if b := s.front.cur; b != nil && b.n == b.cut && b.refs == 0 {
-		st.SlabsInUse-- // attached, but empty
+		st.SlabsInUse-- // the current slab is empty
 	}
 	st.Recovery = s.found.stats
 	unsafe := s.found.err
@@ -45,7 +45,7 @@ func (l *Log) Pending() uint64 {
 	return p.Total()
 }
 
-// Account returns the sum of the account of the log and of theirs: see [Log.Stats].
+// Account returns the sum of the account of the log and of theirs; see [Log.Stats].
 func (l *Log) Account(theirs batch.Account) batch.Account {
 	s := l.reader.store
 	s.lock()
@@ -68,7 +68,7 @@ func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	if s.life == retained {
 		a.Pending = batch.Pending{Slab: uint64(s.book.retained + s.found.left)}
 	}
-	theirs.Accepted = 0 // the Writer has accepted it
+	theirs.Accepted = 0 // the Writer has already counted these records
 	a.Add(theirs)
 	return a
 }

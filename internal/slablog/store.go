@@ -9,34 +9,33 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// config contains the values that New sets and that do not change.
+// config contains the values that New sets and that do not change afterwards.
 type config struct {
 	o        slab.Options
 	consumer Consumer
-	id       [16]byte // identifies the records, together with their tickets: batch.Batch.Origin
+	id       [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
 	born     time.Time
 	levels
 	events callback.Reporter
 }
 
-// A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, the
-// callers that wait for room, and the account. Its consumer uses it through a [Log].
+// A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, waiting
+// callers, and the account. Its consumer uses it through a [Log].
 //
-// mu is a leaf lock: nothing sleeps, sends to a destination or calls back while holding it. It
-// guards all fields below it. Most methods also use the front; they are called with front.mu
-// held, which is locked first (see lock). The consumer uses mu alone while full slabs follow each
-// other.
+// mu is a leaf lock: with it held, nothing sleeps, sends to a destination or calls back. It guards
+// all fields below it. Most methods also use the front and are called with front.mu held, which is
+// locked first (see lock). The consumer uses mu alone while full slabs follow each other.
 type store struct {
 	conf  *config
 	front *front
-	crash *crashSafe // nil: the slabs are on the heap; set by New
+	crash *crashSafe // nil if the slabs are on the heap; set by New
 
 	sealed atomic.Uint32 // number of slabs sealed so far; the consumer reads it without a lock while it spins
 
 	mu      sync.Mutex
 	life    life
 	pool    pool
-	pieces  pieces // unread, oldest first
+	pieces  pieces // unread pieces, oldest first
 	callers *callers
 	found   *found
 
@@ -64,7 +63,7 @@ func (s *store) lock() {
 	s.mu.Lock()
 }
 
-// unlock releases both locks, enables the fast path if possible, and wakes the consumer if that was
+// unlock releases both locks, enables the fast path if possible, and wakes the consumer if
 // requested.
 func (s *store) unlock() {
 	s.front.reopenLocked()

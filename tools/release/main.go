@@ -28,8 +28,8 @@ import (
 
 const root = "github.com/forebay-log/forebay"
 
-// released contains the directories of the modules that users install or import. The other modules,
-// such as benchmarks, examples and tests, are only used from a clone of the repository.
+// released contains the directories of the modules that users install or import. Other modules,
+// such as benchmarks, examples and tests, are used only in a clone of the repository.
 var released = []string{".", "adapters/grpc", "adapters/zap", "adapters/zerolog", "cmd", "cmd/forebay-all", "compress", "jetstream", "kafka", "otlpgrpc"}
 
 func main() {
@@ -91,7 +91,7 @@ func release(dir, tag string, write bool) error {
 }
 
 // writeWork adds the modules of the programs to the workspace. Each module also needs a replace
-// directive for the tag: without it, the go command would look for the tag on the network.
+// directive for the tag, because the go command would otherwise look for the tag on the network.
 func writeWork(path, tag string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

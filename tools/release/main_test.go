@@ -38,8 +38,8 @@ func copyModules(t *testing.T) (dir string) {
 	return dir
 }
 
-// After release with write, the modules can be released. A module that requires another version is
-// reported.
+// After release with write, the modules can be released. A module that requires a different version
+// is reported.
 func TestModulesCanBeReleasedAfterWrite(t *testing.T) {
 	dir := copyModules(t)
 	err := release(dir, "v0.1.0", false)
