@@ -9,8 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// TestBellSteps makes each transition of consumerState, from each state, and compares the result
-// with the diagram.
+// Each transition from each state of consumerState has the result shown in the diagram.
 func TestBellSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*bell)

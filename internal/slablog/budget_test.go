@@ -17,7 +17,7 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 16 << 10, SlabCount: 64, WhenFull: slab.DropNewest()}) // 1 MiB in total
 		mustWrite(t, w, 0, 100)
-		time.Sleep(time.Second) // the destination hangs with the record
+		time.Sleep(time.Second) // now the destination hangs with the record
 		n := 1
 		for w.WriteRecord(line(n, 30_000), batch.Meta{}) == nil && n < 100 {
 			n++
@@ -69,8 +69,8 @@ func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 	})
 }
 
-// DropOldest drops the oldest records first, both records in slabs and records larger than a slab.
-// It drops nothing if that would not make enough room.
+// DropOldest drops the oldest records first, whether they are in slabs or larger than a slab. It
+// drops nothing if that would not make enough room.
 func TestDropOldestOfBothKinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -81,11 +81,11 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 			n++
 		}
 		write(100)
-		time.Sleep(time.Second) // the destination hangs with the slab of the record
+		time.Sleep(time.Second) // now the destination hangs with the slab of the record
 		for range 3 {
 			write(2500) // the three large records use 8 slabs
 		}
-		for range 40 { // the other slabs hold about 20 of them
+		for range 40 { // the remaining slabs hold about 20 of these records
 			write(100)
 		}
 		if d := w.Account().Dropped[batch.Full]; d < 1 || d > 3 {
@@ -99,7 +99,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 		}
 		write(4000) // one record larger than a slab is always accepted
 		before := w.Account().Dropped[batch.Full]
-		write(2500) // the second one needs slabs, so the oldest records are dropped
+		write(2500) // the second record needs slabs, so the oldest records are dropped
 		if d := w.Account().Dropped[batch.Full] - before; d < 7 || d > 8*8 {
 			t.Errorf("%d records dropped for one of 2500 bytes", d)
 		}

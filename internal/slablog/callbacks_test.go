@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// unwinds are the ways in which a callback may end without returning.
+// unwinds contains the ways in which a callback may end without returning.
 var unwinds = map[string]func(){
 	"panic":  func() { panic("a mistake of the user's") },
 	"Goexit": runtime.Goexit,
@@ -53,7 +53,7 @@ func (c badMarkers) AppendMarker([]byte, batch.Drops, time.Time) []byte {
 	return nil
 }
 
-// If encoding a gap marker panics or ends the goroutine, that is reported once, and later records
+// If encoding a gap marker panics or ends the goroutine, one event reports that, and later records
 // are delivered.
 func TestMarkerUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
@@ -71,7 +71,7 @@ func TestMarkerUnwinds(t *testing.T) {
 					mustWrite(t, w, i, 50)
 				}
 				close(release)
-				for i := range 5 { // each may try again to encode the marker
+				for i := range 5 { // each record may cause another attempt to encode the marker
 					time.Sleep(2 * time.Second)
 					mustWrite(t, w, n+i, 50)
 				}

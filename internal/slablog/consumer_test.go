@@ -19,18 +19,18 @@ type sender interface {
 	Send(ctx context.Context, b *batch.Batch) batch.Outcome
 }
 
-// sendFunc is a function as a sender.
+// sendFunc is a function that implements sender.
 type sendFunc func(ctx context.Context, b *batch.Batch) batch.Outcome
 
 func (f sendFunc) Send(ctx context.Context, b *batch.Batch) batch.Outcome { return f(ctx, b) }
 
-// failed returns the outcome of a batch of which no record was accepted.
+// failed returns the outcome of a batch without accepted records.
 func failed() batch.Outcome { return batch.FailedOutcome(errDown) }
 
-// partly returns the outcome of a batch of which the first n records were accepted.
+// partly returns the outcome of a batch whose first n records were accepted.
 func partly(n int) batch.Outcome { return batch.Outcome{Open: batch.From(n), Why: errDown} }
 
-// refused returns the outcome of a batch of which the given records are refused and all others
+// refused returns the outcome of a batch whose given records are refused; all other records are
 // accepted.
 func refused(records ...int) batch.Outcome {
 	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
@@ -52,27 +52,27 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that sends each lease repeatedly until all records of the lease are settled
-// or the time for the lease is over. If Wants.Inline is set, it sends within Accept, otherwise on a
-// separate goroutine in the order of the leases. If a destination panics or calls runtime.Goexit, the
+// A retrier is a consumer that sends each lease repeatedly until all its records are settled or its
+// time is over. If Wants.Inline is set, it sends within Accept. If not, it sends on a separate
+// goroutine, in the order of the leases. If a destination panics or calls runtime.Goexit, the
 // retrier assumes that no record was settled.
 type retrier struct {
 	wants wants
 	wait  time.Duration // delay between two attempts
-	most  int           // maximum number of unsettled leases, unless it is inline
+	most  int           // maximum number of unsettled leases; not used inline
 
-	refuse func() bool // reports whether Accept returns an error; nil: never
+	refuse func() bool // reports whether Accept returns an error; nil: Accept returns none
 	dest   sender
-	to     io.Writer // replaces dest; after a partial write the rest of the line follows
+	to     io.Writer // replaces dest; after a partial write, the rest of the line follows
 
-	// These are optional methods of the destination; nil if it does not have them.
+	// Optional methods of the destination, or nil.
 	held  func(origin [16]byte, first, last uint64) []batch.Tickets
 	flush func(context.Context) error
 	sync  func() error
 	drain func(time.Time)
 	end   func(context.Context) (batch.Report, error)
 
-	now *delivery // the delivery in Accept, also after Accept has ended its goroutine
+	now *delivery // the delivery in Accept, even after Accept has ended its goroutine
 
 	mu      sync.Mutex
 	acc     batch.Account
@@ -93,11 +93,11 @@ type delivery struct {
 	open    []int // indexes of the unsettled records
 	written int   // number of bytes of the next record that are written
 	busy    bool  // Send is in progress
-	ended   bool  // Shutdown has settled it, so later answers are ignored
+	ended   bool  // Shutdown has settled the lease, so later answers are ignored
 }
 
-// consumerFor returns a retrier for a sender or an io.Writer. It uses the optional methods that the
-// value has.
+// consumerFor returns a retrier for a sender or an io.Writer. It uses the optional methods of that
+// value.
 func consumerFor(dst any) *retrier {
 	c := &retrier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {
@@ -399,7 +399,7 @@ func (c *retrier) run() {
 		}
 		over := c.ctx.Err() != nil
 		ended := d.ended
-		if over && !settled && !ended { // Shutdown accounts for the rest
+		if over && !settled && !ended { // Shutdown accounts for the remaining records
 			c.running = false
 			c.now = nil
 			c.mu.Unlock()
@@ -418,7 +418,7 @@ func (c *retrier) run() {
 	finished = true
 }
 
-// settledSoFar waits until all leases that are in the queue now are settled.
+// settledSoFar waits until all leases currently in the queue are settled.
 func (c *retrier) settledSoFar(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -436,9 +436,9 @@ func (c *retrier) settledSoFar(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown delivers the queue until ctx ends. The remaining records are returned to the Writer, if
-// it keeps them, or dropped. Records that the destination is processing at that time count as
-// unknown.
+// Shutdown delivers the queue until ctx ends. If the Writer keeps the remaining records, they are
+// returned to it; if not, they are dropped. Records that the destination is processing at that time
+// count as unknown.
 func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 	r := c.conclude(ctx)
 	if c.end == nil {
@@ -452,7 +452,7 @@ func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 func (c *retrier) conclude(ctx context.Context) batch.Report {
 	if err := c.settledSoFar(ctx); err != nil {
 		c.cancel()
-		time.Sleep(consumerGrace) // time for a destination that obeys its context
+		time.Sleep(consumerGrace) // gives a destination that obeys its context time to return
 	}
 	var ends []*Lease
 	var unknown uint64
@@ -483,7 +483,7 @@ func (c *retrier) conclude(ctx context.Context) batch.Report {
 	return r
 }
 
-// consumerGrace is the time that a destination has to return after the deadline.
+// consumerGrace is how long a destination may take to return after the deadline.
 const consumerGrace = time.Millisecond
 
 // mustNew returns a pump for an io.Writer.

@@ -41,8 +41,8 @@ func (d *badDict) Stream(def []byte) uint32 {
 	return d.dictSink.Stream(def)
 }
 
-// If AppendStream panics or ends the goroutine, that is reported. The records of the stream are
-// accepted and delivered like all others.
+// If AppendStream panics or ends the goroutine, an event reports that. The records of the stream
+// are accepted and delivered like all others.
 func TestAppendStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		for _, size := range []int{100, 3000} { // the larger record does not fit into a slab
@@ -52,7 +52,7 @@ func TestAppendStreamUnwinds(t *testing.T) {
 				w := mustSink(t, d, &slab.Options{SlabBytes: 1024, SlabCount: 2, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, WhenFull: slab.Block(), OnError: ev.add})
 				d.locked = func() bool {
 					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
-						if w.front.mu.TryLock() { // the consumer may still have the lock
+						if w.front.mu.TryLock() { // the consumer may still hold the lock
 							w.front.mu.Unlock()
 							return false
 						}
@@ -75,7 +75,7 @@ func TestAppendStreamUnwinds(t *testing.T) {
 }
 
 // If Stream panics or ends the goroutine for a definition, the records of that stream count as
-// corrupt and stay in a file that is set aside. All other records are delivered.
+// corrupt, and their file is set aside. All other records are delivered.
 func TestStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {

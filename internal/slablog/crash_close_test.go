@@ -45,8 +45,8 @@ func TestRetainedRecordsCountOnce(t *testing.T) {
 	})
 }
 
-// While Close leaves the remaining records in the file, a waiting write is refused. It must not get
-// the memory of another write that stops waiting, because no account would contain its record.
+// While Close leaves the remaining records in the file, a waiting write is refused. If it got the
+// memory of another write that gives up, no account would contain its record.
 func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
@@ -61,7 +61,7 @@ func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		r, _ := w.Shutdown(ctx) // the time is over after 90 ms; the first write stops waiting after 95 ms
+		r, _ := w.Shutdown(ctx) // the time is over after 90 ms, and the first write gives up after 95 ms
 		close(s.end)
 		synctest.Wait()
 		if err := r.Check(); err != nil || r.Kept() != 2 || r.Accepted != 2 {
@@ -89,8 +89,8 @@ func (b hesitant) Accept(_ context.Context, l *Lease) error {
 	return b.leaseHolder.Accept(context.Background(), l)
 }
 
-// Close abandons an Accept with a record that is larger than a slab and has no copy on disk. The
-// record is dropped, even if the consumer settles it later.
+// Close abandons an Accept with a record that is larger than a slab and not on disk. The record is
+// dropped, even if the consumer settles it later.
 func TestAbandonedOversizeRecordIsDropped(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
@@ -154,8 +154,8 @@ func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
 	return b.leaseHolder.Shutdown(ctx)
 }
 
-// If the file is truncated or deleted while Close leaves records in it, each record is counted
-// once, and none counts as retained.
+// If the file is truncated or deleted while Close leaves records in it, each record is counted once
+// and none counts as retained.
 func TestNothingIsKeptInADamagedFile(t *testing.T) {
 	damages := map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },

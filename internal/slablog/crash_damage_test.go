@@ -105,8 +105,8 @@ func TestStreamZeroOfNoStream(t *testing.T) {
 	}
 }
 
-// The dictionary in the file is extended by new streams, also by those whose first record is larger
-// than a slab. Each record is recovered with its stream.
+// The dictionary in the file is extended by new streams, including those whose first record is
+// larger than a slab. Each record is recovered with its stream.
 func TestDictionaryGrows(t *testing.T) {
 	dir := t.TempDir()
 	const n = 200
@@ -200,7 +200,8 @@ func bigKilled(t *testing.T) string {
 	return killedCopy(t, w)
 }
 
-// Damaged and missing oversize records are counted, reported and kept; all others are delivered.
+// Damaged and missing oversize records are counted, reported and kept. All other records are
+// delivered.
 func TestDamagedOversizeRecords(t *testing.T) {
 	const frame = 2000 + crashfile.BigHeadLen
 	for _, c := range []struct {
@@ -254,8 +255,8 @@ func TestDamagedOversizeRecords(t *testing.T) {
 	}
 }
 
-// Evicted, settled and incomplete records larger than a slab do not count as missing, whenever the
-// process dies.
+// Evicted, settled and incomplete records larger than a slab do not count as missing, regardless of
+// when the process dies.
 func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 512, SlabCount: 580, WhenFull: slab.DropOldest(), MaxRecord: 3000})
@@ -266,7 +267,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 			t.Fatalf("%s: %v, %q", what, err, im.Damage())
 		}
 	}
-	for i := range 600 { // more records than the state has entries, and more than fit into the memory
+	for i := range 600 { // more records than the state can list, and more than fit into memory
 		mustWrite(t, w, i, 590)
 		if i%50 == 0 || i > 495 && i%10 == 0 {
 			checkFile(fmt.Sprint("write ", i))
@@ -284,7 +285,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	w.store.unlock()
 }
 
-// bigMany returns a Writer with more pending records larger than a slab than the state has entries.
+// bigMany returns a Writer with more pending oversize records than the state can list.
 func bigMany(t *testing.T, dst any) *pump {
 	t.Helper()
 	w := mustSink(t, dst, &slab.Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
@@ -295,8 +296,7 @@ func bigMany(t *testing.T, dst any) *pump {
 	return w
 }
 
-// Records larger than a slab that an interrupted recovery has delivered, and that the state does
-// not list, do not count as damaged.
+// Unlisted oversize records that an interrupted recovery has delivered do not count as damaged.
 func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	g := newGate()
 	w := bigMany(t, g)
@@ -332,8 +332,7 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	}
 }
 
-// Settled records larger than a slab do not count as damaged if the process dies while others are
-// pending.
+// Settled oversize records do not count as damaged if the process dies while others are pending.
 func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
@@ -426,7 +425,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 					t.Fatalf("byte %d ^ %#x: %q, %+v", at, flip, im.Damage(), im)
 				}
 				pending := im.Records
-				if at < crashfile.StateHeapHeld { // a change before this offset may make records arrive twice
+				if at < crashfile.StateHeapHeld { // a change before this offset may cause duplicates
 					pending = pending[max(0, len(pending)-len(whole.Records)):]
 				}
 				if !slices.EqualFunc(pending, whole.Records, func(a, b batch.Record) bool { return a.Ticket == b.Ticket && bytes.Equal(a.Data, b.Data) }) {
@@ -555,7 +554,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A damaged file is kept, even if the recovery that found the damage is interrupted later.
+// A damaged file is kept, even if the recovery that found the damage is then interrupted.
 func TestDamageIsNotForgotten(t *testing.T) {
 	for _, tool := range []bool{false, true} {
 		t.Run(fmt.Sprint("replay=", tool), func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An evicted record is not recovered, whenever Close runs, and however many callers are about to
-// write records larger than a slab to disk. The next process recovers exactly the records that
-// Close reports as kept.
+// An evicted record is not recovered, regardless of when Close runs and how many callers are about
+// to write oversize records to disk. The next process recovers exactly the records that Close
+// reports as kept.
 func TestEvictedRecordsDoNotComeBack(t *testing.T) {
 	for round := range 60 {
 		dir := t.TempDir()

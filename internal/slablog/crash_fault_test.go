@@ -31,8 +31,8 @@ func truncate(t *testing.T, w *pump) {
 	}
 }
 
-// Without a guard, a store into a truncated mapping ends the process. So the other tests in this
-// file do test the guard.
+// Without a guard, a store into a truncated mapping ends the process. This shows that the other
+// tests in this file test the guard.
 func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 	if dir := os.Getenv("FOREBAY_SIGBUS"); dir != "" {
 		w := crashWriter(t, dir, &memory{}, slab.Options{FlushInterval: -1})
@@ -50,7 +50,7 @@ func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 	}
 }
 
-// A store by a caller faults because the file was truncated after its length was last checked.
+// A caller's store faults because the file was truncated after its length was last checked.
 func TestTruncatedStoreFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var m memory
@@ -95,7 +95,7 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 		go w.Flush(t.Context())
 		<-g.entered
 		var done sync.WaitGroup
-		for i := range 4 { // the first two fill the slabs
+		for i := range 4 { // the first two records fill the slabs
 			done.Go(func() { mustWrite(t, w, i, 900) })
 		}
 		synctest.Wait()
@@ -112,7 +112,8 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 	})
 }
 
-// The file is truncated while the destination hangs. The destination reads a copy, not the mapping.
+// The file is truncated while the destination hangs. The destination is not affected, because it
+// reads a copy.
 func TestTruncatedUnderTheDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -176,8 +177,8 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	})
 }
 
-// A consumer never gets mapped memory, because it may pass the memory to other goroutines, in which
-// a fault cannot be caught.
+// A consumer never gets mapped memory, because it may pass the memory to goroutines that do not
+// catch faults.
 func TestConsumersGetCopies(t *testing.T) {
 	var r recorder
 	var w *pump
@@ -276,8 +277,8 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 	}
 }
 
-// A write that evicts a slab faults when it stores its record, or when it stores the progress. The
-// evicted records are counted once, the new record is stored on the heap, and no slab is lost.
+// A write that evicts a slab faults when it stores its record or the progress. The evicted records
+// are counted once, the new record is stored on the heap, and no slab is lost.
 func TestFaultDuringEvictionCountsOnce(t *testing.T) {
 	for name, page := range map[string]func(w *pump) []byte{
 		"the slab":  func(w *pump) []byte { return w.front.cur.mem[:4096] },
@@ -346,8 +347,8 @@ func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event)
 	return m.String(), s, events
 }
 
-// killedCopy returns a directory with copies of the files of a running Writer, as a kill at this
-// moment would leave them.
+// killedCopy returns a directory with copies of the files of a running Writer, as a kill would
+// leave them now.
 func killedCopy(t *testing.T, w *pump) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -374,7 +375,7 @@ func copyKilled(t *testing.T, w *pump, dir string) {
 }
 
 // After a fault that does not change the file, such as an I/O error, the process continues with
-// slabs on the heap, and records that in the file. The next process reports that there were more
+// slabs on the heap and stores that in the file. The next process reports that there were more
 // records.
 func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 	g := newGate()

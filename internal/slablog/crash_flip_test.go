@@ -30,8 +30,8 @@ func (s *acceptsSome) Send(context.Context, *batch.Batch) batch.Outcome {
 	return failed()
 }
 
-// leftByClose returns the content of a file that Close has left. Some of its slabs were used more
-// than once, and the destination has accepted the oldest records.
+// leftByClose returns the content of a file left by Close. Some of its slabs were used more than
+// once, and the destination has accepted the oldest records.
 func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,8 +64,8 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	return data
 }
 
-// Bytes of a file that Close has left are changed. Each recovered record equals the original, and
-// no count exceeds what the file can contain.
+// Bytes of a file left by Close are changed. Each recovered record equals the original, and no
+// count exceeds what the file can contain.
 func TestFlippedBytesOfAClosedFile(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	const most = 4*1024/layout.SlotBytes + 1<<14

@@ -29,7 +29,7 @@ import (
 // stores the number of calls that have returned in a second mapped file. Environment variables:
 const (
 	killGoroutines = 4
-	killChain      = killGoroutines - 1 // two goroutines that write alternately, so that their records have one order
+	killChain      = killGoroutines - 1 // two goroutines that write alternately, so that their records have a definite order
 	childRecords   = 1000               // number of records per goroutine, in mode "ends"
 
 	envChild = "FOREBAY_CRASH_CHILD" // directory
@@ -37,7 +37,7 @@ const (
 	envEnd   = "FOREBAY_CRASH_END"  // way in which the process ends, unless it is killed
 	envLife  = "FOREBAY_CRASH_LIFE" // number of this process
 	envSeed  = "FOREBAY_CRASH_SEED"
-	envPoint = "FOREBAY_CRASH_POINT" // name:n, the process kills itself at the n-th visit of the point
+	envPoint = "FOREBAY_CRASH_POINT" // name:n; the process kills itself at visit n of the point
 
 	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which the process joins its control group
 )
@@ -246,9 +246,9 @@ func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 }
 
 // checkKilled compares the records that arrived from each process, including the last recovery,
-// with the calls that had returned. Each of their records must have arrived at least once, no
-// record may be torn or invented, and the records of a process must be in the order of the calls.
-// The call that a kill interrupted may have stored its record; the next process repeats that call.
+// with the calls that had returned. The record of each such call must have arrived at least once.
+// No record may be torn or invented, and the records of a process must be in the order of the
+// calls. The interrupted call may have stored its record; the next process repeats the call.
 func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 	t.Helper()
 	returnedCalls, err := os.ReadFile(filepath.Join(dir, "returned"))
@@ -292,20 +292,20 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 			}
 		}
 		for i := range seen[g] {
-			if i > returned { // at most the interrupted call may follow
+			if i > returned { // only the interrupted call may follow
 				t.Fatalf("goroutine %d: record %d was never written, %d returned", g, i, returned)
 			}
 		}
 	}
 }
 
-// begun reports whether the child has made a call. Otherwise there is nothing to compare.
+// begun reports whether the child has made a call. If it has not, there is nothing to compare.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "out.0"))
 	return err == nil
 }
 
-// places are the file systems that the kill tests use in turn.
+// places lists the file systems that the kill tests use in turn.
 var places = []string{"disk", "tmpfs"}
 
 // place returns a new directory in a file system of the given kind. If no tmpfs is available, the

@@ -11,8 +11,8 @@ import (
 )
 
 // In builds with test points, the file is also examined at each step that holds the lock. A kill at
-// that step must leave whole records only, including all records that are in the file both before
-// and after the step.
+// that step leaves only whole records, including all records that are in the file before and after
+// the step.
 var _ = func() bool {
 	imageAround = func(t *testing.T, w *pump, do func()) {
 		type snapshot struct {

@@ -78,7 +78,7 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 		close(sink.step)
 		closeNow(t, w)
 	}()
-	stepping := 1 + rng.IntN(20) // the maximum number of records that are written and not delivered
+	stepping := 1 + rng.IntN(20) // maximum number of written records that are not delivered
 	number := uint64(0)
 	for range 400 {
 		imageAround(t, w, func() {
@@ -135,8 +135,8 @@ func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	}
 }
 
-// A dropped slab is filled again with larger records. Old slots that remain, and payload that
-// overwrites old slots, do not count as records.
+// A dropped slab is refilled with larger records. Remaining old slots, and payload that overwrites
+// old slots, do not count as records.
 func TestIndexOfADroppedSlab(t *testing.T) {
 	for size := 160; size < 200; size++ { // with these sizes the payload ends at any offset within an old slot
 		bubble.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestIndexOfADroppedSlab(t *testing.T) {
 			for range 3 * 11 {
 				put(60)
 			}
-			put(200) // Send has the first slab, and this write drops the second
+			put(200) // Send has the first slab, and this write drops the second slab
 			put(200)
 			sink.step <- batch.Outcome{}
 			checkImage(t, w, sink, uint64(size))

@@ -16,8 +16,8 @@ import (
 )
 
 // Files of earlier versions, in which DropOldest dropped single records, can be read. One file has
-// a partly overwritten slab, whose remaining old records are delivered. The other has tombstones of
-// records larger than a slab.
+// a partly overwritten slab, whose remaining old records are delivered. The other file has
+// tombstones of oversize records.
 func TestFilesOfOverwrittenSlabs(t *testing.T) {
 	for _, name := range []string{"overwritten", "tombstones"} {
 		t.Run(name, func(t *testing.T) {

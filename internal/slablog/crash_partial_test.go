@@ -14,10 +14,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// If a batch is partly accepted, the accepted records are accounted for immediately. They are
-// marked as settled in the file only when the whole batch is settled. After a kill, or a Close that
-// ran out of time, the next process sends them again. This applies to records of this process and
-// to recovered records.
+// If a batch is partly accepted, the accepted records are accounted for at once. The file marks
+// them as settled only when the whole batch is settled. After a kill, or a Close that ran out of
+// time, the next process sends them again. This applies to records of this process and to recovered
+// records.
 func TestPartlySettledBatch(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		dir := t.TempDir()
@@ -91,7 +91,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 			mustWrite(t, w, i, 90)
 			synctest.Wait()
 		}
-		seen := map[[2]bool]bool{} // whether a batch is partly settled, and whether records are evicted
+		seen := map[[2]bool]bool{} // keys: a batch is partly settled; records are evicted
 		check := func() {
 			synctest.Wait()
 			a := w.Account()

@@ -104,7 +104,7 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 }
 
 // If the file cannot be created, the records of dead processes in the directory are still delivered
-// first, with their origin. Full slabs wait until these records are settled.
+// first, with their origin. Full slabs wait until they are settled.
 func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -197,8 +197,8 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	<-next.done
 }
 
-// If the disk is full when a record larger than a slab arrives, the slabs stay crash-safe. The
-// record is not crash-safe, and Stats reports that while the record is pending.
+// If the disk is full when an oversize record arrives, the slabs stay crash-safe. The record is not
+// crash-safe, and Stats reports that while the record is pending.
 func TestNoRoomForOversizeRecords(t *testing.T) {
 	dir := mount(t, "tmpfs", "size=256k")
 	g := newGate()
@@ -207,7 +207,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	defer g.open()
 	mustWrite(t, w, 0, 100)
 	<-g.entered
-	w.conf.o.Crash.Required = false // applies to files that New finds, too
+	w.conf.o.Crash.Required = false // also applies to files that New finds
 	mustWrite(t, w, 1, 200<<10)
 	mustWrite(t, w, 2, 100)
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {

@@ -72,7 +72,7 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 }
 
 // If a process is killed at any step of a write, of sealing, of reading, of a checksum, of Close or
-// of the removal of the file, no record is lost whose call has returned.
+// of removing the file, no record whose call has returned is lost.
 func TestKillAtPoints(t *testing.T) {
 	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
 	quick := 3
@@ -155,8 +155,8 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 	}
 }
 
-// The records of a slab are settled while its checksum is computed. After that the slab is free,
-// and a caller that waits for a slab gets it, although no event wakes the consumer.
+// The records of a slab are settled while its checksum is computed. Then the slab is free, and a
+// caller that waits for a slab gets it without an event for the consumer.
 func TestSummedSlabServesWaiters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -182,9 +182,9 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 	})
 }
 
-// A call is about to write a record larger than a slab to disk when Close runs out of time, or has
-// delivered everything. The call does not use the file, which Close has released, and the account
-// is exact.
+// Close runs out of time, or has delivered everything, while a call is about to write an oversize
+// record to disk. The call does not use the file, which Close has released, and the account is
+// exact.
 func TestBigRecordDuringClose(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -230,9 +230,9 @@ func TestBigRecordDuringClose(t *testing.T) {
 	}
 }
 
-// A call is about to write a record larger than a slab to disk when the consumer returns that
-// record, or when Close abandons the Accept that has it. The record is kept if it reaches the disk,
-// and dropped otherwise.
+// A call is about to write an oversize record to disk when the consumer returns that record, or
+// when Close abandons the Accept that has it. The record is kept if it reaches the disk, and
+// dropped if it does not.
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
 		t.Run(what, func(t *testing.T) {

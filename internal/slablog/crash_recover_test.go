@@ -105,8 +105,8 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
 			t.Errorf("%v, %+v", err, im)
 		}
-		// A later gap in the tickets does not count as an evicted record. Here the call of the
-		// missing record was still running when its frame should have been written.
+		// A later gap in the tickets does not count as an evicted record. Here, the call of the
+		// missing record has not written its frame.
 		g.opened, g.once = make(chan struct{}), sync.Once{}
 		for i := range 3 {
 			mustWrite(t, w, i, 90)
@@ -125,7 +125,7 @@ func TestEvictedBeforeProgress(t *testing.T) {
 	})
 }
 
-// Evicted records larger than a slab are not recovered. Their file stays small, however long the
+// Evicted oversize records are not recovered. Their file stays small, no matter how long the
 // destination fails.
 func TestEvictedOversizeRecords(t *testing.T) {
 	g := newGate()
@@ -150,8 +150,8 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	if ns := numbers(t, got); fmt.Sprint(ns) != fmt.Sprint(want) || s.Recovery.Evicted != 195 || s.Recovery.Unreturned != 0 {
 		t.Errorf("recovered %v, %+v", ns, s.Recovery)
 	}
-	// Delivered records larger than a slab are removed from the file, although other records are
-	// always pending.
+	// Delivered oversize records are removed from the file, although other records are always
+	// pending.
 	g.open()
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
 	}
 	// If a byte covered by a checksum is changed, no record of that slab is recovered, and all
-	// others are.
+	// other records are.
 	base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
 		for i := range 16 {
@@ -300,8 +300,8 @@ func TestCloseMakesChecksums(t *testing.T) {
 	})
 }
 
-// A slab that is filled again has no checksum, because the old one would make it count as damaged
-// after a kill. DropOldest drops sealed slabs.
+// A refilled slab has no checksum, because the old one would make it count as damaged after a kill.
+// DropOldest drops sealed slabs.
 func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
@@ -337,8 +337,8 @@ func (k kind) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte {
 	return dst
 }
 
-// Files with records of another content type stay in the directory, unless the destination accepts
-// that content type.
+// Files with records of a different content type stay in the directory, unless the destination
+// accepts that content type.
 func TestFilesOfOtherForms(t *testing.T) {
 	a1, a2, b := kind{name: "a", schema: 1}, kind{name: "a", schema: 2}, kind{name: "b"}
 	for _, c := range []struct {
@@ -483,7 +483,7 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 }
 
-// ReadLive returns whole records only, although the process writes at the same time.
+// ReadLive returns only whole records, although the process is writing.
 func TestReadLiveIsNeverTorn(t *testing.T) {
 	own := t.TempDir()
 	w := crashWriter(t, own, &memory{act: func(call int, p []byte) (int, error) { return len(p), nil }}, slab.Options{SlabBytes: 1024, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: slab.DropOldest()})

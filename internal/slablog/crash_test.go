@@ -320,9 +320,9 @@ func crashSample(t testing.TB) []byte {
 }
 
 // FuzzParseImage reads arbitrary content as a crash-safe file. Recovery must not panic or read
-// beyond its end, the tickets must ascend, and no settled record may be returned. The input
-// consists of patches of a valid file, five bytes each with offset and value, because the fuzzer
-// would not find a valid file of 70 KB.
+// beyond the end, tickets must ascend, and no settled record may be returned. The input consists of
+// patches of a valid file, five bytes each with offset and value, because the fuzzer would not find
+// a valid file of 70 KB.
 func FuzzParseImage(f *testing.F) {
 	sample := crashSample(f)
 	slabs := uint32(len(sample) - 4*512)

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The file is truncated at any step of the Writer, whichever goroutine reads the mapping at that
-// time. The process survives, the account balances, and the destination gets whole records only.
+// The file is truncated at any step of the Writer, regardless of the goroutine that reads the
+// mapping. The process survives, the account balances, and the destination gets only whole records.
 func TestTruncatedAtPoints(t *testing.T) {
 	seed := testkit.Seed(t)
 	for _, p := range append(append([]string{}, allPoints...), crashPoints...) {
@@ -38,8 +38,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 	}
 }
 
-// truncatedAt truncates the file of a Writer to size when the Writer reaches the point p for the
-// n-th time.
+// truncatedAt truncates the file of a Writer to size at the Writer's visit n of the point p.
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	rng, answers := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 	o := slab.Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []slab.WhenFull{slab.DropOldest(), slab.BlockFor(time.Millisecond), slab.DropNewest()}[rng.IntN(3)],
@@ -126,7 +125,7 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	if err := r.Account.Check(); err != nil {
 		t.Error(err)
 	}
-	if bad.Load() > 0 && p != ptCopiedLocked { // a call that has not finished may leave its record torn
+	if bad.Load() > 0 && p != ptCopiedLocked { // an unfinished call may leave its record torn
 		t.Errorf("%d are torn", bad.Load())
 	}
 	time.Sleep(time.Minute) // until the hanging call has ended

@@ -32,8 +32,8 @@ type walkKey struct {
 	i    uint64
 }
 
-// walkDest is a destination that answers when the test requests it. It can be used as a sender or
-// an io.Writer. It records which records are settled.
+// walkDest is a destination that answers on request of the test. It can be used as a sender or an
+// io.Writer. It records which records are settled.
 type walkDest struct {
 	limits  batch.Limits
 	answers chan func(*batch.Batch) batch.Outcome
@@ -41,7 +41,7 @@ type walkDest struct {
 
 	mu             sync.Mutex
 	settled        map[walkKey]bool
-	uncertain      map[walkKey]bool // settled records that may still be in the file, because their batch is not settled completely
+	uncertain      map[walkKey]bool // settled records that may still be in the file, because their batch is not completely settled
 	settledOfBatch []walkKey        // settled records of the current batch
 	text           []byte           // bytes that Write has received since the last complete line
 	wrong          []string
@@ -151,7 +151,7 @@ func (d walkWriter) Write(p []byte) (n int, err error) {
 	}
 }
 
-// A crashLife is one of several Writers that use the same directory one after the other.
+// A crashLife is one of several Writers that use the same directory one after another.
 type crashLife struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -166,7 +166,7 @@ type crashLife struct {
 	mu      sync.Mutex
 	number  uint64
 	calls   map[walkKey]bool // true if the call has not returned
-	removed map[walkKey]bool // records that were in a file and are in none now
+	removed map[walkKey]bool // records that were in a file and no longer are
 	present map[walkKey]bool
 	waiting int
 }
@@ -353,7 +353,7 @@ func (l *crashLife) check(a batch.Account) {
 	}
 }
 
-// Several Writers use one directory one after the other, with random options and random steps. Each
+// Several Writers use one directory one after another, with random options and random steps. Each
 // is killed, closed, or closed without enough time. After each step the files match the account:
 // they contain exactly the pending records, including those of dead Writers.
 func TestCrashWalk(t *testing.T) {

@@ -29,8 +29,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A pipe must not get mapped memory, because its reader is another goroutine, in which a fault
-// cannot be caught.
+// A pipe does not get mapped memory, because its reader is a different goroutine, which cannot
+// catch a fault.
 func TestTruncatedUnderAPipe(t *testing.T) {
 	if kind := os.Getenv("FOREBAY_PIPE"); kind != "" {
 		var dst io.WriteCloser
@@ -66,7 +66,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 	}
 }
 
-// A fault in memory of the caller panics in the caller. The Writer continues to work.
+// A fault in the caller's memory panics in the caller. The Writer continues to work.
 func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
@@ -109,8 +109,8 @@ func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 	})
 }
 
-// New returns soon and uses little memory, even if the directory contains files with unexpected
-// content under the names of crash-safe files.
+// New returns soon and uses little memory, even if files with the names of crash-safe files have
+// unexpected content.
 func TestUnexpectedFilesDoNotDelayNew(t *testing.T) {
 	dir := t.TempDir()
 	sparse := filepath.Join(dir, "1.slab")
@@ -213,8 +213,8 @@ func TestHungSendHasChecksums(t *testing.T) {
 	})
 }
 
-// If the records of a slab are settled while its checksum is computed, the slab is passed to the
-// callers that wait for one.
+// If the records of a slab are settled while its checksum is computed, callers that wait for a slab
+// get it.
 func TestSumsWhileWritersWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := 0
@@ -378,7 +378,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// Records on the heap have an origin, too: each Writer has its own id, which partial answers and
+// Records on the heap also have an origin. Each Writer has a separate id, which partial answers and
 // retries do not change.
 func TestOriginOnTheHeap(t *testing.T) {
 	seen := map[[16]byte]int{}
@@ -410,7 +410,7 @@ func TestOriginOnTheHeap(t *testing.T) {
 	}
 }
 
-// If crash safety is required, a record that cannot be stored crash-safe is refused and counted.
+// If crash safety is required, a record that cannot be made crash-safe is refused and counted.
 func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		g := newGate()

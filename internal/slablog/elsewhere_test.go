@@ -35,7 +35,7 @@ func (s *holderSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// writeFile writes a crash-safe file with 8 records into dir, as a killed process leaves it, and
+// writeFile writes a crash-safe file with 8 records to dir, as a killed process leaves it, and
 // returns the id of the Writer. The sixth record is larger than a slab.
 func writeFile(t *testing.T, dir string) [16]byte {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Only a record with the policy DropOldest evicts others. Any record may then use the remaining
-// free space.
+// Only a record with the policy DropOldest evicts others. Any record may use the space that is then
+// free.
 func TestOthersDoNotEvict(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -92,7 +92,7 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 			synctest.Wait() // Send has the first full slab now
 		}
 		const perSlab = 4
-		for range perSlab - 1 { // fills the dropped slab again
+		for range perSlab - 1 { // refills the dropped slab
 			mustWrite(t, w, n, 96)
 			n++
 		}
@@ -110,8 +110,8 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	})
 }
 
-// The oldest slabs are evicted first. In the end there remain the records of the slab that a Send
-// was reading and, without a gap, the newest records, as many as fit into the other slabs.
+// The oldest slabs are evicted first. The remaining records are those of the slab that a Send was
+// reading and, without a gap, as many of the newest as fit into the other slabs.
 func TestTheOldestAreEvicted(t *testing.T) {
 	for seed := range uint64(100) {
 		bubble.Test(t, func(t *testing.T) {

@@ -188,7 +188,7 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	}
 }
 
-// OldestAge includes the current batch until all its records are settled.
+// OldestAge includes the current batch until it is completely settled.
 func TestOldestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -223,8 +223,8 @@ func TestOldestAge(t *testing.T) {
 	})
 }
 
-// The rate is that of the last seconds even if Stats was not called for an hour, so BurstLeft is
-// right in the first second of a burst.
+// The rate is that of the last seconds, even if Stats was not called for an hour. Therefore
+// BurstLeft is right in the first second of a burst.
 func TestRateOfTheLastSeconds(t *testing.T) {
 	near := func(t *testing.T, what string, got, want float64) {
 		t.Helper()
@@ -284,8 +284,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 	})
 }
 
-// The age of a record without a time counts from its acceptance, whatever the consumer did in the
-// meantime.
+// The age of a record without a time counts from its acceptance, regardless of the consumer.
 func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		steps := make(chan struct{})

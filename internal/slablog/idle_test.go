@@ -58,7 +58,7 @@ func TestFlushIdle(t *testing.T) {
 	}
 }
 
-// Stats counts waiting writes and their waiting time, even if their records were then dropped.
+// Stats counts waiting writes and their waiting time, even if their records are then dropped.
 func TestWaitsAreCounted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -80,7 +80,7 @@ func TestWaitsAreCounted(t *testing.T) {
 		if err := w.WriteRecord(line, batch.Meta{}); !errors.Is(err, slab.ErrDropped) || errors.Is(err, slab.ErrOversize) {
 			t.Error(err)
 		}
-		if s := w.Stats(); s.Waits != 1 { // after a first wait without success, writes do not wait
+		if s := w.Stats(); s.Waits != 1 { // after one failed wait, writes do not wait
 			t.Errorf("%d waits", s.Waits)
 		}
 		close(release)

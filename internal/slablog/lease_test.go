@@ -26,7 +26,7 @@ import (
 type leaseHolder struct {
 	bare
 	most     int        // maximum number of leases at a time
-	refusals *rand.Rand // makes Accept fail sometimes; nil: never
+	refusals *rand.Rand // random source for failures of Accept; nil: no failures
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -90,7 +90,7 @@ func (s *leaseHolder) Accept(ctx context.Context, l *Lease) error {
 // step settles or releases a random lease.
 func (s *leaseHolder) step() bool { return s.stepBehind(0) }
 
-// stepBehind is step for a lease that is not one of the n oldest.
+// stepBehind is like step, for a lease that is not one of the n oldest.
 func (s *leaseHolder) stepBehind(n int) bool {
 	s.mu.Lock()
 	if len(s.leases) <= n {
@@ -119,7 +119,7 @@ func (s *leaseHolder) stepBehind(n int) bool {
 	return true
 }
 
-// Shutdown delivers some of the remaining records. It returns or drops the others.
+// Shutdown delivers some of the remaining records, and returns or drops the rest.
 func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	s.mu.Lock()
 	leases := s.leases
@@ -154,7 +154,7 @@ func TestLeaseWalk(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(seed)
 				written, delivered := map[string]bool{}, map[string]int{}
-				drops := rng.IntN(4) == 0 // records may be dropped, also from crash-safe slabs
+				drops := rng.IntN(4) == 0 // records may be dropped, even from crash-safe slabs
 				for process := range 3 {
 					s := newLeaseHolder(rng, 1+rng.IntN(8))
 					if rng.IntN(2) == 0 {
@@ -249,7 +249,8 @@ func TestLeaseWalk(t *testing.T) {
 }
 
 // checkFile compares the file of a process with the records that it wrote and that s has settled.
-// The file must contain all pending records, and its state must explain why the others are missing.
+// The file must contain all pending records, and its state must explain why all other records are
+// missing.
 func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
 	t.Helper()
 	im, err := crashfile.Read(w.store.crash.file.Path())
@@ -273,8 +274,8 @@ func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[
 	}
 }
 
-// An unsettled lease keeps only its own slabs in use, and later slabs are reused. The file of a
-// killed process contains the records of the lease, and its state is right for all others.
+// An unsettled lease keeps only its slabs in use, and later slabs are reused. The file of a killed
+// process contains the records of the lease, and its state is right for all other records.
 func TestSlabsAfterAHungLeaseAreReused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -378,7 +379,7 @@ func (m *misbehaved) Accept(ctx context.Context, l *Lease) error {
 	return m.consumer.Accept(ctx, l)
 }
 
-// An Accept that does not return normally has settled nothing. The pump calls it again: immediately
+// An Accept that does not return normally has settled nothing. The pump calls it again, immediately
 // if the goroutine has ended, and after a delay if Accept panicked or returned an error.
 func TestConsumerUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
@@ -466,8 +467,8 @@ func (b lingering) Accept(ctx context.Context, l *Lease) error {
 	return err
 }
 
-// If Close has abandoned an Accept, that Accept may have accepted the records and may return later.
-// The records are counted once, both before and after it returns.
+// An Accept that Close has abandoned may have accepted records and may return later. The records
+// are counted once, both before and after it returns.
 func TestConsumerReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {

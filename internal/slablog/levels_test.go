@@ -24,7 +24,7 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	var w *pump
 	calls := 0
 	l := levelFunc(func() slog.Level {
-		if calls++; w != nil { // if the lock were held, this call would never return
+		if calls++; w != nil { // with the lock held, this call would never return
 			_, _ = w.Write([]byte("log\n"))
 		}
 		return slog.LevelWarn

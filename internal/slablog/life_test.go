@@ -23,7 +23,7 @@ var lifeSteps = []lifeStep{
 	{accepting, closing}, {closing, closed}, {closing, retained}, {closing, abandoned},
 }
 
-// become makes each transition of the diagram, and rejects every other.
+// become makes each transition in the diagram and rejects all others.
 func TestLifeSteps(t *testing.T) {
 	defer func(f func(from, to life)) { wrongLife = f }(wrongLife)
 	for from := accepting; from <= abandoned; from++ {
@@ -61,8 +61,8 @@ func (w *pump) lifeNow() life {
 	return w.store.life
 }
 
-// A Writer may end in each of these ways, and its account is exact. If the destination hung, its
-// later answer changes nothing in the Writer.
+// A Writer may end in each of these ways with an exact account. If the destination hung, its later
+// answer does not change the Writer.
 func TestLife(t *testing.T) {
 	const records = 3
 	hang := func() (sendFunc, chan struct{}) {
@@ -166,8 +166,8 @@ func TestLife(t *testing.T) {
 
 func failing(context.Context, *batch.Batch) batch.Outcome { return failed() }
 
-// Shutdown does not wait for a LastResort that hangs, and counts the records that LastResort has
-// not written. Later writes of it change nothing.
+// Shutdown does not wait for a hanging LastResort, and counts the records that LastResort has not
+// written. Later writes of LastResort change nothing.
 func TestLastResortAfterTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dst, resort := newGate(), newGate()

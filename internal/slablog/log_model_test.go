@@ -13,10 +13,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// TestReaderModel compares a Log with a model while both take random steps. The model is a list of
-// the accepted records that are not leased, and a list of the leases. Each record must be leased
-// once, in order. The account must balance after each step, memory must not change before Release,
-// and all memory must be free in the end.
+// A Log and a model take the same random steps. The model is a list of the accepted records that
+// are not leased, and a list of the leases. Each record is leased once, in order. The account
+// balances after each step, memory does not change before Release, and all memory is free at the
+// end.
 func TestReaderModel(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(150, 20000))
 	for s := range seeds {

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account balances at any moment, even while the consumer moves from slab to slab under one of
-// the locks, and changes between one lock and both.
+// The account balances at any moment, even while the consumer moves between slabs with one lock,
+// and switches between one lock and both.
 func TestAccountAtEveryMoment(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"block":       {WhenFull: slab.Block()},
@@ -81,7 +81,7 @@ func accountAtEveryMoment(t *testing.T, name string, o slab.Options, inline bool
 type endless struct {
 	w      *pump
 	sends  int
-	queued func() // returns when a Flush waits
+	queued func() // returns when a Flush is waiting
 	done   bool
 }
 
@@ -98,8 +98,8 @@ func (e *endless) Flush() error {
 	return nil
 }
 
-// A Flush is performed although there are always full slabs: the consumer does not continue for
-// ever under one lock.
+// A Flush is performed even if there are always full slabs: the consumer does not continue forever
+// with one lock.
 func TestFlushUnderFullSlabs(t *testing.T) {
 	e := &endless{}
 	e.w = mustSink(t, e, &slab.Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
@@ -142,8 +142,8 @@ func (d *busyFlush) Flush() error {
 	return nil
 }
 
-// While one Flush runs, another Flush waits. The second is performed before records accepted after
-// it are delivered, even if they fill a slab.
+// While one Flush runs, another Flush waits. It is performed before later records are delivered,
+// even if they fill a slab.
 func TestFlushBeforeLaterSlab(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &busyFlush{flushed: make(chan struct{}), sent: make(chan struct{})}

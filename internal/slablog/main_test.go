@@ -207,7 +207,7 @@ func drops(reason batch.Reason, n uint64) (d batch.Drops) {
 
 var _ = fmt.Sprint
 
-// killLine returns a record whose end repeats its beginning, so that a torn or invented record is
+// killLine returns a record whose end repeats its beginning, so that torn and invented records are
 // detected.
 func killLine(g int, i uint64, pad int) []byte {
 	return fmt.Appendf(nil, "%d %d %s %d %d\n", g, i, strings.Repeat("x", pad), g, i)

@@ -43,7 +43,7 @@ func setHook(t *testing.T, f func(name string)) {
 }
 
 // delay returns a hook that delays every second goroutine for a random time at the given points. In
-// a bubble a sleep takes no real time, but all other goroutines run until they wait. That is the
+// a bubble, a sleep takes no real time, and all other goroutines run until they wait, which is the
 // longest possible delay.
 func delay(seed uint64, hits *sync.Map, names ...string) func(string) {
 	var n atomic.Uint64
@@ -135,8 +135,8 @@ func TestOrderWithDelays(t *testing.T) {
 	}
 }
 
-// If the report of Close counts a record neither as delivered nor as unknown, it has not arrived.
-// This holds if a Send is about to begin, and if it has just returned.
+// A record that the report of Close counts neither as delivered nor as unknown has not arrived,
+// even if a Send is about to begin or has just returned.
 func TestUnknownIncludesRecordsThatArrived(t *testing.T) {
 	for _, at := range []string{ptSend, ptSent} {
 		t.Run(at, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestUnknownIncludesRecordsThatArrived(t *testing.T) {
 	}
 }
 
-// If a process is killed within a write, the slot of the record has no ticket, whatever the memory
-// contained before. Here it contained the bytes of a long record.
+// If a process is killed within a write, the slot of the record has no ticket, regardless of the
+// earlier content of the memory. Here, that content is the bytes of a long record.
 func TestHalfStoredRecordIsNotRecovered(t *testing.T) {
 	for _, half := range []int{1, 2, 80} { // the slow path stores the first record
 		t.Run(fmt.Sprint(half), func(t *testing.T) { recoverHalfStored(t, half) })
@@ -214,7 +214,7 @@ func recoverHalfStored(t *testing.T, half int) {
 	}
 }
 
-// The order checks detect a record that has replaced one whose call has returned.
+// The order checks detect a record that was replaced by another one after its call had returned.
 func TestExchangedRecordsAreSeen(t *testing.T) {
 	c := ordercheck.New(2, ordercheck.NewLogical())
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, 2)}

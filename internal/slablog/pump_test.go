@@ -35,7 +35,7 @@ type consumer interface {
 type wants struct {
 	Limits     batch.Limits
 	Dictionary batch.Dictionary
-	Inline     bool // Accept returns only when the lease is settled or ctx has ended
+	Inline     bool // Shutdown with little time runs during the writes
 	Vectors    bool
 	Spills     bool
 }
@@ -257,10 +257,10 @@ func (p *pump) endConsumer() {
 	r, err = p.to.Shutdown(p.ctx)
 }
 
-// Flush waits until all records accepted before it are settled, and then flushes the consumer.
+// Flush waits until all records accepted earlier are settled, and then flushes the consumer.
 func (p *pump) Flush(ctx context.Context) error { return p.request(ctx, false) }
 
-// Sync is Flush, followed by Sync of the consumer. Both must end within Options.CloseTimeout.
+// Sync calls Flush, and then Sync of the consumer. Both must end within Options.CloseTimeout.
 func (p *pump) Sync() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.conf.o.CloseTimeout)
 	defer cancel()

@@ -23,7 +23,7 @@ import (
 // These tests simulate a stall with the real Writer in a bubble, whose clock is exact: callers
 // write at the planned rate, to the nanosecond. The destination needs Latency for each write, and
 // stalls once, for Spike, at the worst moment. Slabs are sent when they are full and, in separate
-// runs, also after the default FlushInterval. In those runs the slab that is sent is often the
+// runs, also after the default FlushInterval. In those runs, the slab being sent is often the
 // current one, so fewer slabs suffice.
 
 // A simulation is one run with given options and one stall.
@@ -156,7 +156,7 @@ func (s simulation) perSlab() float64 {
 	return math.Floor(float64(s.slabBytes) / (s.RecordBytes + layout.SlotBytes))
 }
 
-// waits returns how long a caller waits in the worst case, and the moment of the stall that causes
+// waits returns how long a caller waits in the worst case, and the time of the stall that causes
 // it. It returns 0 if no caller waits.
 func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at time.Duration) {
 	t.Helper()
@@ -243,9 +243,9 @@ func TestPlanBySimulation(t *testing.T) {
 				}
 			}
 			t.Logf("%v; %d slabs would do", p, least)
-			// If a destination accepts several slabs at once, it gets fewer when few are free. So
-			// fewer than Window slabs would suffice for the callers. The plan reserves Window
-			// slabs, so that the destination can always get that many.
+			// A destination that accepts several slabs at once gets fewer of them when few are
+			// free, so fewer than Window slabs would suffice for the callers. The plan reserves
+			// Window slabs, so that the destination can always get that many.
 			if p.SlabCount > least+1+w.Window {
 				t.Errorf("%v, and %d slabs would do", p, least)
 			}
@@ -253,7 +253,7 @@ func TestPlanBySimulation(t *testing.T) {
 	}
 }
 
-// If a destination accepts several slabs at once, and needs Latency for each, it gets at most as
+// A destination that accepts several slabs at once, and needs Latency for each, gets at most as
 // many as leave free slabs for the callers.
 func TestPlanBySimulationGathering(t *testing.T) {
 	race.Skip(t)

@@ -234,7 +234,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				closeNow(t, w)
 				ns := numbers(t, g.String())
 				// The destination gets the records that it was reading and then, without a gap, the
-				// newest ones.
+				// newest records.
 				k := 0
 				for k < len(ns) && ns[k] == k {
 					k++
@@ -254,8 +254,8 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestRandom writes records of all sizes with all policies to a destination with random answers. It
-// compares the account and the order with a model.
+// Records of all sizes are written with all policies to a destination with random answers. The
+// account and the order agree with a model.
 func TestRandom(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(60, 2000))
 	for s := range seeds {

@@ -58,7 +58,7 @@ func (s *spillSink) Account(read func(batch.Account)) {
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
 
-// Writes wait only until the consumer has moved slabs to disk, not for the destination. The last
+// Writes wait until the consumer has moved slabs to disk, but not for the destination. The last
 // slabs stay in memory while there is free space.
 func TestSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -172,9 +172,9 @@ func (s *helpSink) asked() []time.Duration {
 	return s.at
 }
 
-// The log wakes the consumer before a record is dropped. It does so when few slabs are free and
-// writes do not wait, or when a write has waited for half of its time limit. After memory has
-// become free, the consumer is not woken.
+// The log wakes the consumer before a record is dropped: when few slabs are free and writes do not
+// wait, or when a write has waited for half of its time limit. It does not wake the consumer after
+// memory has become free.
 func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 	for _, tt := range []struct {
 		o     slab.Options

@@ -96,7 +96,7 @@ func (s *store) readUpToLocked() uint64 {
 	return s.front.next
 }
 
-// restLocked is called when nothing is pending. It ends an episode of drops.
+// restLocked is called when nothing is pending. It ends a series of drops.
 func (s *store) restLocked() {
 	s.front.rewindLocked()
 	if s.book.dropping {

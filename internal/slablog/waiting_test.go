@@ -173,8 +173,8 @@ func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 	}
 }
 
-// After one wait without success, BlockFor drops records immediately until a slab is freed. Then a
-// write waits again for the whole time.
+// After one failed wait, BlockFor drops records at once until a slab is freed. Then a write waits
+// again for the whole time.
 func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const patience = 100 * time.Millisecond

@@ -46,7 +46,7 @@ type walk struct {
 	moment         int
 	calls          []*walkCall
 	running        int            // unfinished calls
-	lastCall       int            // the latest begin of a call whose record has arrived
+	lastCall       int            // latest beginning of a call whose record has arrived
 	tickets        map[uint64]int // call of each record that has arrived, by ticket
 	maxSeen        uint64
 	settledOfBatch []*walkCall // settled records of the current batch
@@ -111,7 +111,7 @@ func (k *walk) see(b *batch.Batch) {
 	}
 }
 
-// settle stores the outcome of each record of b. The function which returns the outcome by index.
+// settle stores the outcome of each record of b. which returns the outcome for an index.
 func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
 	open := false
 	for i, r := range b.All() {
@@ -362,7 +362,7 @@ func (k *walk) gauges(s slab.Stats) {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
 	waits := k.o.WhenFull.MaxWait() != 0 || k.o.ImportantWhenFull.MaxWait() != 0
-	if !waits && s.OldestAge != oldest { // a call that has waited may have an older record than those accepted first
+	if !waits && s.OldestAge != oldest { // a call that waited may have an older record than those accepted first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
 }

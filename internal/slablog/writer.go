@@ -16,17 +16,17 @@ import (
 // A Writer collects records in slabs, which its [Log] passes to one consumer. All methods may be
 // called from any goroutine, including during and after Close.
 //
-// A call costs a lock and a copy. A destination that stalls, fails, panics or hangs does not affect
-// callers, except through the when-full policy when all slabs are in use.
+// A call costs a lock and a copy. A destination that stalls, fails, panics or hangs affects callers
+// only through the when-full policy, when all slabs are in use.
 type Writer struct {
-	front front // by value: its fields are in the cache line of the Writer
+	front front // by value, so its fields are in the cache line of the Writer
 	store *store
 	conf  *config
 }
 
 // New returns a Writer, and the Log from which its consumer reads the records. deliver.NewOutput
-// makes both for a destination. The error names every option that is out of range. No goroutine is
-// started. The consumer calls [Log.Close], [Log.End] and [Log.Leave] in the end.
+// makes both for a destination. The error names every option that is out of range. New starts no
+// goroutine. At the end, the consumer calls [Log.Close], [Log.End] and [Log.Leave].
 func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 	if o == nil {
 		o = &slab.Options{}
@@ -63,16 +63,16 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 }
 
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p. It returns len(p)
-// and nil even for a record that the when-full policy dropped, because that policy is the caller's
-// choice; the drop is counted. The error is [slab.ErrOversize] for a record larger than MaxRecord, and
-// [slab.ErrClosed] after Close.
+// and nil even for a record that the when-full policy dropped, because the caller has chosen that
+// policy; the drop is counted. The error is [slab.ErrOversize] for a record larger than MaxRecord,
+// and [slab.ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
 	point(ptPut)
 	var err error
 	var m batch.Meta
 	if w.front.checks {
 		err = w.putChecked(p, m)
-	} else { // like WriteRecord, inlined: a call would add a tenth to the cost
+	} else { // WriteRecord, inlined, because a call would add a tenth to the cost
 		if !w.front.mu.TryLock() { // front.lock, inlined
 			w.front.wait()
 		}
@@ -90,8 +90,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord accepts p as one record. It copies p. For a record that was dropped (and counted), the
-// error wraps [slab.ErrDropped]; after Close it is [slab.ErrClosed].
+// WriteRecord accepts p as one record. It copies p. For a record that was dropped and counted, the
+// error wraps [slab.ErrDropped]. After Close, it is [slab.ErrClosed].
 func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	point(ptPut)
 	if w.front.checks {
@@ -109,16 +109,17 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// storeFast is block.store for a record on the heap that is not the first of its piece. It is
-// most of the cost of a call. It is inlined, and its copy comes last, so that few
-// registers have to be saved across that.
+// storeFast implements block.store for a record on the heap that is not the first of its piece. It
+// is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
+// be saved across it.
 func (f *front) storeFast(p []byte, time, tail uint64) {
 	copy(f.reserve(len(p), time, tail), p)
 	point(ptCopiedLocked)
 	point(ptStoredLocked)
 }
 
-// reserve writes the slot of a record of n bytes that fits, and returns the memory for its payload.
+// reserve writes the slot of a record of n bytes, which must fit, and returns the memory for its
+// payload.
 func (f *front) reserve(n int, time, tail uint64) []byte {
 	off, end := f.off, f.end-layout.SlotBytes
 	f.next++
@@ -127,7 +128,7 @@ func (f *front) reserve(n int, time, tail uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
 }
 
-// putChecked is WriteRecord of a Writer that has mapped slabs, or a MaxRecord below the
+// putChecked implements WriteRecord for a Writer with mapped slabs or with a MaxRecord below the
 // size of a slab.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if len(p) > w.conf.o.MaxRecord {
@@ -148,14 +149,15 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// putSlow is WriteRecord without the fast path. It is called with front.mu held, and releases it.
+// putSlow implements WriteRecord without the fast path. front.mu is held on entry, and putSlow
+// releases it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	w.front.closeLocked()
 	w.store.mu.Lock()
 	return w.putSlowLocked(p, m)
 }
 
-// putSlowLocked is putSlow, called with mu held.
+// putSlowLocked implements putSlow. mu is held on entry.
 func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	defer w.store.unlock()
 	point(ptSlowLocked)
@@ -170,9 +172,9 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 		return w.putOversizeLocked(p, m)
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
-	// them: its call began before theirs returned, so the order holds.
+	// them. Its call began before the waiting calls returned, so the order is still right.
 	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
-		if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
+		if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 			w.front.serveLocked()
 		}
 		w.store.crash.writeTombstonesLocked()
@@ -199,15 +201,15 @@ func (f *front) placeLocked(p []byte, m batch.Meta) bool {
 	return true
 }
 
-// roomLocked makes room for n bytes in the current block. It reports false if that is not possible.
+// roomLocked makes room for n bytes in the current block. It returns false if that is impossible.
 func (f *front) roomLocked(n int, m batch.Meta) bool {
 	return f.fitsLocked(n) || f.openLocked(m)
 }
 
 // storedLocked is called after a record with the metadata m was stored. It updates the gauges and
-// wakes the consumer.
+// wakes the consumer if necessary.
 func (f *front) storedLocked(m batch.Meta) {
-	if b := f.cur; b.n == b.cut+1 { // executed once per slab and once per flush, so the cost does not matter
+	if b := f.cur; b.n == b.cut+1 { // runs once per slab and flush, so its cost does not matter
 		f.beganLocked(time.Since(f.conf.born))
 	}
 	if f.store.bell.state == parked {
@@ -219,7 +221,7 @@ func (f *front) storedLocked(m batch.Meta) {
 	}
 }
 
-// openLocked makes an empty block the current one. It reports false if no block is available.
+// openLocked makes an empty block the current one. It returns false if no block is available.
 func (f *front) openLocked(m batch.Meta) bool {
 	point(ptOpenLocked)
 	if f.belowReserveLocked(m) {
@@ -238,7 +240,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 	return true
 }
 
-// reservedLocked returns the number of free slabs that a record of m must not use.
+// reservedLocked returns the number of free slabs that a record with the metadata m must not use.
 func (f *front) reservedLocked(m batch.Meta) int {
 	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
 		return f.conf.o.Reserve
@@ -309,7 +311,7 @@ func (s *store) dropRefLocked(b *block) {
 			s.crash.leaveBigLocked(b)
 		}
 	case b.kind == rescued:
-	case b.head != nil && s.crash.broken != nil && s.life != retained: // its mapping is gone
+	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
 		k := len(s.crash.heapSpare) - 1
 		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
 		s.crash.heapSpare = s.crash.heapSpare[:k]

@@ -128,7 +128,7 @@ func TestHungDestination(t *testing.T) {
 			t.Errorf("the first record without room waited %v, want 250ms", d)
 		}
 		start = time.Now()
-		for range 100 { // after the first wait without success no call waits
+		for range 100 { // after the first failed wait, no call waits
 			if err := w.WriteRecord(line(i, 100), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
 				t.Fatalf("write into a hung destination: %v", err)
 			}
@@ -398,7 +398,7 @@ func TestBlockedWritesAreServedInOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range blocked {
 			wg.Go(func() { mustWrite(t, w, n+i, size-i%40) })
-			synctest.Wait() // so that the order of the waiting calls is known
+			synctest.Wait() // fixes the order of the waiting calls
 		}
 		if got := w.Stats().Waiting; got != blocked {
 			t.Fatalf("%d writes are blocked, want %d", got, blocked)
@@ -622,8 +622,8 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// allocCalls is the number of calls per measurement of allocsOf. A few calls take the slow path. If
-// only those allocated, the average per call would be rounded down to 0.
+// allocCalls is the number of calls per measurement of allocsOf. If only the few calls on the slow
+// path allocated, the average would be rounded down to 0.
 const allocCalls = 100
 
 func allocsOf(call func()) float64 {
@@ -712,8 +712,8 @@ func TestParseWhenFull(t *testing.T) {
 	}
 }
 
-// While no Send is running, no record is unknown: between two attempts it is certain that the
-// destination has not accepted the records.
+// While no Send is running, no record is unknown, because between two attempts it is certain that
+// the destination has not accepted the records.
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
