@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account reports each record correctly in random runs. The runs combine outages, a quota, a
-// spill, a handler that sometimes fails, records that are refused or end the session, heap or
-// crash-safe memory, and a Shutdown at a random time.
+// The account reports each record correctly in random runs with outages, a quota, a spill, a
+// failing handler, records that are refused or end the session, heap or crash-safe memory, and a
+// Shutdown at a random time.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(150, 20000) {
@@ -158,8 +158,8 @@ func accountRound(t *testing.T, seed uint64) {
 	if n := uint64(len(dead.all())); n != a.Dropped[batch.Poison] {
 		fail("%d dead letters: %s", n, a)
 	}
-	// A record is counted as dropped or pending if it did not arrive, was not offered to the
-	// handler and is no dead letter.
+	// A record counts as dropped or pending if it did not arrive, was not offered to the handler
+	// and is no dead letter.
 	seen := map[uint64]bool{}
 	for _, tickets := range [][]uint64{arrived, dead.all(), handler.all()} {
 		for _, ticket := range tickets {
@@ -177,7 +177,7 @@ func accountRound(t *testing.T, seed uint64) {
 		fail("%d records are in the spool: %s", p, a)
 	}
 	d.check(t, seed)
-	time.Sleep(time.Minute) // until the calls that hang have returned
+	time.Sleep(time.Minute) // until the hanging calls have returned
 	after, err := m.Account(x.Account(), held)
 	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // a slow Append may have dropped records after the report
 	if err != nil || after.Dropped != a.Dropped || after.Delivered != a.Delivered {
@@ -224,7 +224,7 @@ func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// If the context of a Send ends while Send waits for space, Send returns the cause.
+// If the context of a Send ends while the Send waits for space, Send returns the context's cause.
 func TestSendEndsWithItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newManual(1), nil)
@@ -388,7 +388,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// If a Send runs concurrently with Shutdown, it fails, or its records are in the report.
+// A Send that runs concurrently with Shutdown fails, or its records are in the report.
 func TestSendBesideShutdown(t *testing.T) {
 	for _, how := range logKinds {
 		for range testkit.Rounds(30, 20000) {

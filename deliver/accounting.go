@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting enters the outcomes of records in the ledger, and removes entries without open records
-// from the queue. Answers of the session and of the error handler are processed in the same two
+// accounting records the outcomes of records in the ledger, and removes entries without open
+// records from the queue. Answers of the session and of the error handler are processed in two
 // steps: the method apply computes the result, and the method enter changes the account.
 type accounting struct {
 	set    *settings
@@ -17,7 +17,7 @@ type accounting struct {
 	queue  *queue
 	health *health
 
-	sweepAt  time.Time // time of the next check for records that are too old
+	sweepAt  time.Time // time of the next check for too old records
 	suspects uint64
 }
 
@@ -25,13 +25,12 @@ type accounting struct {
 type answered struct {
 	open, refused int          // numbers of open and of refused records
 	rest, bad     *batch.Batch // rest has the open records, bad the refused ones; nil: none
-	took          tally        // accepted records, without those in lost
+	took          tally        // accepted records that are not in lost
 	lost          uint64       // number of refused records that the Outcome does not name (Outcome.Unnamed)
 }
 
-// apply divides the records of e into open, refused and accepted ones, as required by the outcome
-// o. It changes neither e nor the account. In a tally, gap markers count as bytes and not as
-// records.
+// apply divides the records of e into open, refused and accepted ones, according to the outcome o.
+// It changes neither e nor the account. In a tally, gap markers count as bytes but not as records.
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
@@ -51,9 +50,9 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	return a
 }
 
-// enter accounts for the records in a, which is the result of apply for the outcome o. handler is
-// set if o came from the error handler. The open records stay in the entry; if there are none, the
-// caller removes the entry.
+// enter accounts for the records in a, the result of apply for the outcome o. The parameter handler
+// is set if o came from the error handler. The open records stay in the entry. If there are none,
+// the caller removes the entry.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
 		k.countRefused(a.lost, o.Refusal)
@@ -83,8 +82,8 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 }
 
 // dropBatch drops e and all waiting or parked entries of the same batch, and returns the number of
-// records. The whole batch is dropped because the spool acknowledges whole batches: if an entry of
-// it stayed, the next process would read the dropped records again, after newer ones.
+// records. It drops the whole batch because the spool acknowledges whole batches: if an entry
+// remained, the next process would read the dropped records again, after newer ones.
 func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
 	for _, other := range slices.Clone(k.queue.ring) {
@@ -96,8 +95,8 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 }
 
 // refuse accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
-// them. The dead letters are written first, because they copy the records, and the memory of
-// settled records may be reused.
+// them. The dead letters come first, because they copy the records, whose memory may be reused
+// after settling.
 func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
@@ -107,7 +106,7 @@ func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
 }
 
 // countRefused counts n records that the destination will never accept. It posts an event for the
-// first of them since a whole batch was accepted.
+// first refusal since a whole batch was accepted.
 func (k *accounting) countRefused(n uint64, why error) {
 	if k.health.poisoned.begin() {
 		k.set.post("poison", cause(why), n)

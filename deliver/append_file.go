@@ -10,8 +10,8 @@ import (
 )
 
 // An appendFile is a dead-letter file or a fallback file. If the file was moved or deleted, the
-// next write creates it again at its path. If the file ends in a partial line, left by a killed
-// process, opening it appends a newline.
+// next write creates it again at its path. If a killed process left a partial line at the end,
+// opening the file appends a newline.
 type appendFile struct {
 	path string
 
@@ -26,7 +26,7 @@ func openAppendFile(path string) (*appendFile, error) {
 	return a, a.open()
 }
 
-// open opens the file, unless it is open and linked at its path.
+// open opens the file, unless it is already open and still linked at its path.
 func (a *appendFile) open() error {
 	if a.f != nil && vfs.LinkOf(a.f, a.path) == vfs.Linked {
 		return nil
@@ -72,8 +72,8 @@ func (a *appendFile) Write(p []byte) (int, error) {
 	return a.f.Write(p)
 }
 
-// Close syncs the file to stable storage, unless its kind does not support that, and closes it. It
-// may be called twice.
+// Close syncs the file to stable storage, if its kind supports that, and closes it. It may be
+// called twice.
 func (a *appendFile) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hung is a destination and a spill whose call named by at hangs until the channel until is closed.
-// If at is "everywhere", all calls hang.
+// hung is a destination and a spill. The call named in the field at hangs until the channel until
+// is closed. If at is "everywhere", all calls hang.
 type hung struct {
 	at string
 	testkit.Spill

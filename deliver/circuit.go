@@ -123,8 +123,8 @@ type setback struct {
 	hold  bool          // a retry cannot succeed before the configuration changes
 }
 
-// circuit is the circuit breaker of an outlet. Only the loop uses it, except subscribers, which any
-// goroutine may use.
+// circuit is the circuit breaker of an outlet. Only the loop uses it, except for the subscribers,
+// which any goroutine may use.
 type circuit struct {
 	*breaker.Circuit
 	latest      error // the latest failure
@@ -142,7 +142,7 @@ func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duratio
 
 func (c *circuit) state() State { return State(c.State()) }
 
-// failed is called after a failed attempt. It reports whether this opened the circuit.
+// failed is called after a failed attempt. It reports whether this failure opened the circuit.
 func (c *circuit) failed(now time.Time, s setback) bool {
 	c.latest = s.err
 	if c.Failed(now, s.after, s.hold) {
@@ -190,7 +190,7 @@ func (s *subscribers) post(t Transition) {
 
 // send sends t to the subscriber without waiting. If the channel is full and t is a failure without
 // a change of state, t is dropped. If t is a change of state, the oldest transition in the channel
-// is dropped. That makes room for t, because the subscriber is the only other receiver.
+// is dropped to make room for t, because no other goroutine sends to the channel.
 func (s *subscriber) send(t Transition) {
 	for {
 		t.Lost = s.lost
@@ -211,8 +211,8 @@ func (s *subscriber) send(t Transition) {
 	}
 }
 
-// subscribe returns the transitions from now on, and a function that ends the subscription. A
-// subscriber that is too slow misses the oldest ones.
+// subscribe returns a channel with the transitions from now on, and a function that ends the
+// subscription. A slow subscriber misses the oldest transitions.
 func (s *subscribers) subscribe() (<-chan Transition, func()) {
 	sub := &subscriber{ch: make(chan Transition, transitionsKept)}
 	s.mu.Lock()

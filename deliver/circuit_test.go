@@ -108,8 +108,8 @@ func TestCircuitOpensWithoutASession(t *testing.T) {
 	})
 }
 
-// While the circuit is open, nothing is sent. It opens for 1 s at first. Each failed probe doubles
-// this time, up to a minute. The actual time is random, between half and all of it.
+// While the circuit is open, nothing is sent. At first it is open for 1 s, and each failed probe
+// doubles this time, up to a minute. The actual time is random, between half and all of it.
 func TestCircuitOpenTimes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -274,8 +274,8 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// Subscribers also get a failure that does not open the circuit. If the channel is full, the
-// failure itself is dropped, not an older transition.
+// Subscribers also get a failure that does not open the circuit. If the channel is full, such a
+// failure is dropped, not an older transition.
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
@@ -309,7 +309,7 @@ func TestSubscribeToFailures(t *testing.T) {
 }
 
 // If a subscriber does not read, its oldest transitions are dropped and counted, and the outlet
-// does not wait for it. Shutdown closes its channel.
+// does not wait. Shutdown closes its channel.
 func TestSubscribeSlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)

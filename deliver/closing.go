@@ -42,7 +42,7 @@ func (s *endState) enter(to stage) {
 }
 
 // advance moves the deadline to an earlier time and divides the remaining time again. It returns
-// false and changes nothing if deadline is zero or not earlier.
+// false and changes nothing if the new deadline is zero or not earlier.
 func (s *endState) advance(now, deadline time.Time) bool {
 	if deadline.IsZero() || !s.deadline.IsZero() && !deadline.Before(s.deadline) {
 		return false
@@ -60,15 +60,15 @@ func (s *endState) shareOver(now time.Time) bool {
 	return (s.set.spools() || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
 }
 
-// handlerOver reports whether the handler's share of the time is over. Then the loop cancels a
-// running call of the handler, because the spool can store its records. Without a spool, the handler
-// has the rest of the time.
+// handlerOver reports whether the handler's share of the time is over. The loop then cancels a
+// running call of the handler, because the spool can store its records. Without a spool, the
+// handler has the rest of the time.
 func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
-// waitLate returns an action that waits until t or until the end of the handler's share, whichever
-// comes first. If t is zero, it waits until the end of the handler's share.
+// waitLate returns an action that waits until t, but not beyond the end of the handler's share. If
+// t is zero, it waits until that end.
 func (s *endState) waitLate(now, t time.Time) action {
 	if s.set.spools() && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)
@@ -105,11 +105,11 @@ func (m *machine) beLate() {
 	}
 }
 
-// beOver ends the destination's share and the handler's share of the time of Close.
+// beOver ends the destination's and the handler's share of the time of Close.
 func (m *machine) beOver() {
 	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
-		m.disk.appendAt = time.Time{} // the failed calls of the spool are repeated without a delay
+		m.disk.appendAt = time.Time{} // failed calls of the spool are repeated without a delay
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *machine) finish() action {
 }
 
 // abandon ends the machine although the session has not closed. It returns true if the caller must
-// still tell the session to close, which is the case if a call of the spool took too long.
+// still ask the session to close, because a call of the spool took too long.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {
@@ -145,9 +145,9 @@ func (m *machine) abandon() (end bool) {
 }
 
 // save settles the remaining records without the destination, oldest first, so that the spool gets
-// them in order. It offers each entry to the handler and then to the spool. If neither accepts a
-// record, the record stays in crash-safe memory (lease.Keeps) or is dropped. A dropped record
-// counts as unknown if it was given to a session that did not answer.
+// them in order. It offers each entry to the handler and then to the spool. A record that neither
+// accepts stays in crash-safe memory (lease.Keeps) or is dropped. A dropped record counts as
+// unknown if it was given to a session that did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -181,8 +181,8 @@ func (m *machine) save(now time.Time) action {
 }
 
 // wakeAt returns the next time at which the machine may have something to do without an event, or
-// zero for never. It must consider each time that the method next compares with now: the loop
-// sleeps until the returned time, so a missing time would delay records until the next event.
+// zero for never. The loop sleeps until that time, so wakeAt must consider each time that
+// machine.next compares with now: a missing time would delay records until the next event.
 func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {

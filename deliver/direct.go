@@ -25,8 +25,8 @@ type direct struct {
 	closed bool
 }
 
-// send passes b to the session. If there is no session, or it accepts no more batches, send opens a
-// new one.
+// send passes b to the session. If no session is open, or the open session accepts no more batches,
+// send opens a new one.
 func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
@@ -53,8 +53,7 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 }
 
-// errRefused is wrapped by the error that reports a session which refused a Send without having
-// ended.
+// errRefused is wrapped by the error for a session that refused a Send without having ended.
 var errRefused = errors.New("the session accepts no more records")
 
 // exchange sends b and waits for the answer. It opens a session if there is none. If ctx ends
@@ -94,8 +93,7 @@ func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome,
 	}
 }
 
-// leave ends the session. After leave has returned, the session does not use the memory of its
-// batches.
+// leave ends the session, which then no longer uses the memory of its batches.
 func (s *direct) leave(why error) {
 	if s.life.fence(why); s.life.call != callNone {
 		s.life.close()

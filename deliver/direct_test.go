@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A scripted destination calls functions of the test and logs the calls that it gets.
+// A scripted is a destination that calls functions of the test and logs the calls that it gets.
 type scripted struct {
 	send func(l Life, b *batch.Batch) error
 	open error
@@ -45,7 +45,7 @@ func (s *scriptedSession) Send(b *batch.Batch) error {
 
 func (s *scriptedSession) Close() { s.d.note("close: %v", context.Cause(s.l.Context())) }
 
-// A call of send returns the Outcome of its batch.
+// The function of Direct returns the Outcome of its batch.
 func TestDirectAnswers(t *testing.T) {
 	why, refusal := errors.New("why"), errors.New("refusal")
 	for _, want := range []batch.Outcome{
@@ -82,8 +82,8 @@ func TestDirectAnswers(t *testing.T) {
 	}
 }
 
-// Direct uses one session for consecutive sends. It opens a new one if the session refuses records,
-// was lost, or did not answer before the context ended.
+// Direct uses one session for consecutive sends. It opens a new session if the previous one refuses
+// records, was lost, or did not answer before the context ended.
 func TestDirectSessions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		lost, leaves := errors.New("lost"), errors.New("leaves")

@@ -9,7 +9,8 @@ import (
 )
 
 // disk is the machine's view of the spool: which batches the spool has handed out, and whether it
-// may have more. The machine does not call the spool; spooling does, and reports the results.
+// may have more. The machine does not call the spool. The
+// component spooling makes the calls and reports the results.
 //
 //	spool   [ out: handed out, not acknowledged | backlog: not handed out ]
 //
@@ -36,7 +37,7 @@ type disk struct {
 const spillRetry = time.Second
 
 // forget returns the number of the last batch that can be acknowledged: that batch and all older
-// ones have no open records and are not read by a session. ok is false if there is none.
+// ones have no open records, and no session reads them. ok is false if there is none.
 func (d *disk) forget() (seq uint64, ok bool) {
 	n := 0
 	for n < len(d.out) && d.out[n].parts == 0 && d.out[n].pins == 0 {
@@ -48,8 +49,8 @@ func (d *disk) forget() (seq uint64, ok bool) {
 	return d.out[n-1].seq, true
 }
 
-// forgotten removes the batches up to seq from out. The spool was asked to acknowledge them; if
-// that failed, the next acknowledgment includes them.
+// forgotten removes the batches up to seq from the list out. If the acknowledgment failed, the next
+// one includes them.
 func (d *disk) forgotten(seq uint64) {
 	d.acked = seq
 	for len(d.out) > 0 && d.out[0].seq <= seq {
@@ -67,9 +68,8 @@ func (d *disk) reportEmpty() {
 	}
 }
 
-// handedOut returns the number of batches in out that have at least one entry that is not parked.
-// Batches with only parked entries are not counted: they may wait for hours, and must not use up
-// the window.
+// handedOut returns the number of batches in out with at least one entry that is not parked.
+// Batches with only parked entries may wait for hours, and must not use up the window.
 func (d *disk) handedOut() (n int) {
 	for _, h := range d.out {
 		if h.parts > h.parked {
@@ -84,14 +84,14 @@ func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
 
-// pulled adds a batch that the spool has handed out. The spool may have combined several batches.
-// Then seq is the number of the last one, and the first number follows the previous batch in out.
+// pulled adds a batch that the spool has handed out. If the spool has combined several batches, seq
+// is the number of the last one. The first one follows the previous batch in the list out.
 func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	before := d.acked
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
-	h := &holder{lease: out, custody: ofSpool, first: min(before+1, seq), seq: seq}
+	h := &holder{lease: out, owner: ofSpool, first: min(before+1, seq), seq: seq}
 	d.out = append(d.out, h)
 	d.queue.insert(d.queue.entryOf(h, out.b, now))
 }
@@ -112,17 +112,17 @@ func (d *disk) mayAppend(now time.Time) bool { return d.set.spools() && !now.Bef
 // staysOut reports whether the spool should hand out e at once after e is appended, so that e keeps
 // its position in the queue. That is the case if e is parked, if an outstanding answer may still
 // settle e, or if the answer to a later entry is outstanding. If the spool has an older batch to
-// hand out instead, staysOut returns false.
+// hand out, staysOut returns false.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
 // spilled processes the result of appending e to the spool as batch seq. out is the batch that the
-// spool has then handed out, with number got, or nil.
+// spool has handed out afterwards, with number got, or nil.
 //
 // If got is seq, the entry refers to out from now on, and its old memory is freed when the session
-// has answered. Otherwise the entry leaves the queue, and an earlier process left the batch that was
-// handed out, if there is one. If the session has e, the entry becomes an orphan: its answer is
+// has answered. If got is not seq, the entry leaves the queue, and out, if not nil, is a batch that
+// an earlier process left. If the session has e, the entry becomes an orphan: its answer is
 // ignored, because the records will be sent again.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, got uint64, err error) {
 	if err != nil {
@@ -154,7 +154,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 		}
 		return
 	}
-	h := &holder{lease: out, custody: ofSpool, first: seq, seq: seq, parts: 1}
+	h := &holder{lease: out, owner: ofSpool, first: seq, seq: seq, parts: 1}
 	if e.rest == parked {
 		h.parked = 1
 		old.parked--
@@ -166,8 +166,8 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 }
 
 // openUpTo reports whether records are open in batches of the log up to number no, or in batches of
-// the spool up to number seq. Parked records are not included; their number is returned separately.
-// Flush and Commit wait for both.
+// the spool up to number seq, without parked records. parkedRecords is the number of those. Flush
+// and Commit wait for both.
 func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {

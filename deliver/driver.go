@@ -14,14 +14,14 @@ import (
 )
 
 // A driver calls the methods of a [Destination], one call at a time. A panic or runtime.Goexit of
-// the destination becomes an error. The methods of driver may be called from any goroutine.
+// the destination becomes an error. Any goroutine may call the methods of a driver.
 type driver struct {
 	dest      Destination
 	events    *callback.Reporter
 	delivered func() uint64 // number of records delivered so far
 
 	// calls is held by the goroutine that calls the destination: that of the session, that of a
-	// Flush or Sync or, for an inline outlet, the loop.
+	// Flush or Sync or, for an inline outlet, that of the loop.
 	calls ctxLock
 
 	panics  atomic.Uint64 // number of calls that panicked or called runtime.Goexit
@@ -38,7 +38,7 @@ type ctxLock chan struct{}
 
 func newCtxLock() ctxLock { return make(ctxLock, 1) }
 
-// acquire waits until no other goroutine holds t, or ctx has ended. After success the caller must
+// acquire waits until no other goroutine holds t, or until ctx ends. After success the caller must
 // call release.
 func (t ctxLock) acquire(ctx context.Context) error {
 	select {
@@ -56,7 +56,7 @@ func (t ctxLock) acquire(ctx context.Context) error {
 
 func (t ctxLock) release() { <-t }
 
-// command waits until no other call is in progress and calls f, which calls the destination. It
+// command waits until no call is in progress and then calls f, which calls the destination. It
 // returns when f has returned or ctx has ended. If f hangs, the lock stays acquired, so that the
 // destination is not called again.
 func (d *driver) command(ctx context.Context, f func() error) error {
@@ -86,8 +86,8 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// contain calls f. It converts a panic into a *panicError. After a batch was accepted, only the
-// first panic or runtime.Goexit is reported.
+// contain calls f and converts a panic into a *panicError. Only the first panic or runtime.Goexit
+// is reported, until a batch is accepted.
 func (d *driver) contain(f func() error) (err error) {
 	returned := false
 	defer func() {
@@ -109,8 +109,8 @@ func (d *driver) contain(f func() error) (err error) {
 	return err
 }
 
-// accepted is called when a batch was accepted. After that, the next panic or runtime.Goexit is
-// reported again.
+// accepted is called when a batch was accepted. The next panic or runtime.Goexit is then reported
+// again.
 func (d *driver) accepted() {
 	if d.broken.Load() {
 		d.broken.Store(false)
@@ -123,8 +123,8 @@ type panicError struct{ err error }
 func (p *panicError) Error() string { return p.err.Error() }
 func (p *panicError) Unwrap() error { return p.err }
 
-// flush calls the method Flush of the destination, if it has one. If the call succeeds, all records
-// delivered before it are flushed.
+// flush calls the method Flush of the destination, if it has one. After success, all records
+// delivered before the call are flushed.
 func (d *driver) flush(ctx context.Context) error {
 	if _, ok := d.dest.(flusher); !ok {
 		return nil
@@ -132,7 +132,7 @@ func (d *driver) flush(ctx context.Context) error {
 	return d.command(ctx, func() error { return d.flushNow(ctx) })
 }
 
-// flushNow is flush for a goroutine that makes the calls.
+// flushNow is like flush, for the goroutine that holds the lock calls.
 func (d *driver) flushNow(ctx context.Context) error {
 	n := d.delivered()
 	if f, ok := d.dest.(flusher); ok {
@@ -153,8 +153,8 @@ func (d *driver) sync(ctx context.Context) error {
 }
 
 // end makes the last calls of the destination, after its last session. idle is set if no call of
-// the destination hangs. After the end of ctx, the method end waits for closeGrace, because a
-// driver that obeys ctx returns shortly after that. A call that takes longer is abandoned.
+// the destination hangs. After the end of ctx, end waits for closeGrace, because a driver that
+// obeys ctx returns shortly afterwards. A call that takes longer is abandoned.
 func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	ch := make(chan endErrors, 1)
 	go func() { ch <- d.endNow(ctx, idle) }()
@@ -175,8 +175,8 @@ func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	return e
 }
 
-// endNow calls the methods Flush, Sync (unless ctx has ended) and Close of the destination, if it
-// has them. If a call hangs, endNow calls only Close, which may end that call.
+// endNow calls the destination's methods Flush, Sync (unless ctx has ended) and Close, as far as
+// they exist. If a call hangs, endNow calls only Close, which may end the hanging call.
 func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return d.contain(f) })
@@ -195,7 +195,7 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 }
 
 // unflushed returns an error if the destination may still buffer accepted records: those delivered
-// since its last successful Flush. why is the error returned by its last Flush, or nil.
+// since its last successful Flush. The parameter why is the error of its last Flush, or nil.
 func (d *driver) unflushed(why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
@@ -211,14 +211,14 @@ func (d *driver) unflushed(why error) error {
 	return fmt.Errorf("%s: %w", text, why)
 }
 
-// endErrors are the errors of the last calls of a destination. They are kept separately, because
-// only an error of Flush means that records may be lost.
+// endErrors are the errors of the last calls of a destination. Only an error of Flush means that
+// records may be lost.
 type endErrors struct{ flush, sync, close error }
 
 func (e endErrors) err() error { return errors.Join(e.flush, e.sync, e.close) }
 
-// fault returns the errors joined. It omits the error of a Close that only ran out of time, because
-// then nothing is lost.
+// fault joins the errors. It omits the error of a Close that only ran out of time, because no
+// record is lost.
 func (e endErrors) fault() error {
 	if closetime.OutOfTime(e.close) {
 		e.close = nil

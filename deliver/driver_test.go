@@ -75,12 +75,12 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// overlaps is a driver that counts calls that overlap. Its sessions fail at random, and answers
-// come from another goroutine.
+// overlaps is a driver that counts overlapping calls. Its sessions fail at random, and answers come
+// from a separate goroutine.
 type overlaps struct {
 	*peer
 	calls atomic.Int32 // number of calls in progress
-	seen  atomic.Int32 // calls that began during another one
+	seen  atomic.Int32 // number of calls that began during another call
 	syncs atomic.Int32
 }
 

@@ -28,26 +28,27 @@ const (
 	removed
 )
 
-// An entry is a group of open records of one holder, in order. At any time exactly one of the
-// queue, the session and the handler owns it.
+// An entry is a group of open records of one holder, in order. At any time either the queue, the
+// session or the handler owns it.
 //
-// A leased batch becomes one entry. It is divided if only a part of it may be sent, or if a part of
-// it is parked. It shrinks when an answer settles some of its records. So b is a view of the lease.
-// out, the batch of the session, is another view, which stays unchanged until the answer.
+// A leased batch becomes one entry. An entry is divided if only a part of it may be sent, or if a
+// part of it is parked. It shrinks when an answer settles some of its records. So the field b is a
+// view of the lease. The field out, the batch of the session, is another view, which does not
+// change before the answer.
 type entry struct {
 	h     *holder
 	b     *batch.Batch
 	place place
-	rest  place     // place that e has while neither the session nor the handler has it: waiting or parked
+	rest  place     // place of e while neither the session nor the handler has it: waiting or parked
 	since time.Time // time at which the batch was leased, or read from the spool
 
 	// These fields are for an entry that was given to the session.
 	kind    poison.Kind
-	round   uint64       // round of the session (see passage) at the time at
+	round   uint64       // round of the session at the time at; see sessionFilter
 	at      time.Time    // time at which the session got e
 	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // holder of the memory that the session may read
-	unknown bool         // the session got it and has not answered
+	unknown bool         // the session has it and has not answered
 	before  bool         // an earlier session set unknown
 	cut     bool         // the circuit limits the batch, so records were split off
 	orphan  bool         // the records are in the spool; the answer is awaited and ignored
@@ -65,11 +66,11 @@ type entry struct {
 }
 
 // inMemory reports whether the records of e are in memory only.
-func (e *entry) inMemory() bool { return e.h.custody != ofSpool }
+func (e *entry) inMemory() bool { return e.h.owner != ofSpool }
 
 // fresh returns a view of e.b at a new address. Answers are matched by the address of the batch, so
 // a late answer to an earlier view is not mistaken for an answer to this one. The first call uses
-// memory in e, so that a batch that succeeds at once costs no allocation.
+// memory in e, so a batch that succeeds at once costs no allocation.
 func (e *entry) fresh() *batch.Batch {
 	to := &e.own
 	if e.out != nil {
@@ -89,8 +90,8 @@ func streamOf(b *batch.Batch) uint32 {
 	return 0
 }
 
-// fitting returns how many records at the beginning of b have at most size bytes in total. It
-// returns at least 1.
+// fitting returns how many records at the beginning of b have at most size bytes in total, but at
+// least 1.
 func fitting(b *batch.Batch, size int) int {
 	k := 0
 	for i := range b.Runs {

@@ -106,8 +106,8 @@ func (s *numbers) set(up bool) {
 	s.up = up
 }
 
-// Processes that use the driver of Example_driver are killed while the server is down or up. Each
-// line whose Write had returned arrives, and first copies arrive in order.
+// If processes that use the driver of Example_driver are killed while the server is down or up,
+// each line whose Write had returned arrives, and first copies arrive in order.
 func TestExampleDriverSurvivesKills(t *testing.T) {
 	if os.Getenv(envDriverDir) != "" {
 		t.Fatal(writeNumbers())
@@ -122,7 +122,7 @@ func TestExampleDriverSurvivesKills(t *testing.T) {
 	defer func() { l.Close(); <-served }()
 
 	dir, written := t.TempDir(), 0
-	for life, up := range []bool{false, true, false, true} {
+	for process, up := range []bool{false, true, false, true} {
 		server.set(up)
 		cmd := exec.Command(os.Args[0], "-test.run=^TestExampleDriverSurvivesKills$")
 		cmd.Env = append(os.Environ(), envDriverDir+"="+dir, envDriverServer+"="+l.Addr().String(), envDriverFirst+"="+strconv.Itoa(written+1))
@@ -134,11 +134,11 @@ func TestExampleDriverSurvivesKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-		until := written + 400*(life+1)
+		until := written + 400*(process+1)
 		for in := bufio.NewScanner(stdout); in.Scan(); { // reads to the end, because the process may have printed numbers before the kill
 			n, err := strconv.Atoi(in.Text())
 			if err != nil || n != written+1 {
-				t.Errorf("life %d: %q after line %d", life, in.Text(), written)
+				t.Errorf("process %d: %q after line %d", process, in.Text(), written)
 				break
 			}
 			if written = n; n == until {
@@ -147,7 +147,7 @@ func TestExampleDriverSurvivesKills(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		if !stuck.Stop() || written < until {
-			t.Fatalf("life %d: ended at line %d, not killed at %d", life, written, until)
+			t.Fatalf("process %d: ended at line %d, not killed at %d", process, written, until)
 		}
 	}
 

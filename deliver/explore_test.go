@@ -40,7 +40,7 @@ const (
 	mutantFreeAtEnd
 	// mutantSpillBehind spills waiting batches before those in flight.
 	mutantSpillBehind
-	// mutantEarlyEnd does not report the end of a session whose Open has not returned.
+	// mutantEarlyEnd does not report the end of a session before its Open has returned.
 	mutantEarlyEnd
 	// mutantRound does not count the round of an answer that is ignored.
 	mutantRound
@@ -52,7 +52,7 @@ const (
 func (w *simulation) events() (out []event) {
 	add := func(name string, do func()) { out = append(out, event{name, 0, do}) }
 	addAt := func(name string, i int, do func()) { out = append(out, event{name, i, do}) }
-	// addFault adds an event if it has occurred less often than lim.may allows.
+	// addFault adds an event if that kind of fault has occurred less often than lim.may allows.
 	addFault := func(of simFault, name string, i int, do func()) {
 		if w.used[of] < w.lim.may[of] {
 			addAt(name, i, func() { w.used[of]++; w.failures++; do() })
@@ -299,8 +299,7 @@ func (w *simulation) firstIsPoisonous() bool {
 }
 
 // onlyUntestedStreams reports whether each remaining record belongs to a stream that has a suspect
-// and of which no record was ever accepted. The outlet cannot distinguish such a stream from a full
-// one (ADR 47).
+// and no accepted record. The outlet cannot distinguish such a stream from a full one (ADR 47).
 func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
@@ -403,13 +402,13 @@ func (w *simulation) left() string {
 
 // ---- all states -------------------------------------------------------------
 
-// few limits a counter of consecutive failures to the values that make a difference. Above 12,
-// delays and the number of suspects of a held stream do not grow. Without this limit the state
-// space would be infinite, because a silent destination increases the counter without an event.
+// few limits a counter of consecutive failures to the values that make a difference: above 12,
+// delays and the number of suspects of a held stream do not grow. It bounds the state space,
+// because a silent destination increases the counter without an event.
 func few(n int) uint64 { return uint64(min(n, 12)) }
 
-// hashState passes the contents of v to n: each number, whether each time is after now, and whether
-// each pointer to a batch is set.
+// hashState passes the contents of v to the function n: each number, whether each time is after
+// now, and whether each pointer to a batch is set.
 func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -449,7 +448,7 @@ func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	}
 }
 
-// key returns a hash of the state.
+// key returns a hash of the state of the simulation.
 func (w *simulation) key() uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)
@@ -534,9 +533,9 @@ func (w *simulation) key() uint64 {
 const progressEvery = 3
 
 // explore visits at most budget states of a simulation. It returns their number and the first
-// fault, with the events that lead to it. If pick is nil, it visits all states depth first, and
-// reaching the budget is a fault. Otherwise pick chooses the next path among those not followed
-// yet, so that a small budget reaches every depth.
+// fault, with the events that lead to the fault. If pick is nil, it visits all states depth first,
+// and reaching the budget is a fault. If pick is set, it chooses the next path at random among
+// those not followed yet, so that a small budget reaches every depth.
 func explore(lim simLimits, mut mutant, budget int, pick *rand.Rand) (states int, fault string) {
 	seen := map[uint64]bool{}
 	stack := [][]int{{}}
@@ -578,8 +577,8 @@ func explore(lim simLimits, mut mutant, budget int, pick *rand.Rand) (states int
 	return states, ""
 }
 
-// replay returns the simulation after the events of path. It calls seen with each event, unless
-// seen is nil.
+// replay returns the simulation after the events of path. It calls the function seen, if not nil,
+// with each event.
 func replay(lim simLimits, mut mutant, path []int, seen func(event)) *simulation {
 	w := newSimulation(lim, mut)
 	for _, i := range path {
@@ -608,30 +607,30 @@ var keySeed = maphash.MakeSeed()
 type may = [simFaults]int
 
 var simulations = map[string]simLimits{
-	"memory":  {batches: 3, records: 1, window: 2, may: may{ends: 1, answers: 1}},
-	"opens":   {batches: 2, records: 2, window: 2, may: may{ends: 1, opens: 2}},
-	"spool":   {batches: 3, records: 1, window: 2, may: may{ends: 1}, spool: true, full: true},
-	"open":    {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, spool: true},
-	"handler": {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, handler: true},
-	"scarce":  {batches: 3, records: 1, window: 1, may: may{ends: 1, opens: 1}, handler: true, scarce: true},
-	"crowded": {batches: 2, records: 1, window: 1, may: may{opens: 1}, handler: true, spool: true, full: true, scarce: true},
-	"both":    {batches: 2, records: 1, window: 2, may: may{opens: 2}, handler: true, spool: true, full: true},
-	"kept":    {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true, spool: true, full: true},
-	"early":   {batches: 2, records: 1, window: 1, may: may{earlyEnds: 2, cleanEnds: 1, opens: 1}},
-	"clean":   {batches: 3, records: 1, window: 2, may: may{cleanEnds: 2}},
-	"slow":    {batches: 3, records: 1, window: 2, may: may{answers: 1, again: 1}, slow: true},
-	"leaving": {batches: 2, records: 1, window: 2, may: may{refusals: 2, answers: 1}, slow: true},
-	"parts":   {batches: 2, records: 2, window: 2, may: may{answers: 2}, answerKinds: []answerKind{allButFirstOpen, firstRefused, firstRefusedRestOpen, smaller, searching, endedPermanently}},
-	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{oneStream, holdingStream, holdingAll}},
-	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{holdingStream, holdingAll}, noRoom: true},
-	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, answerKinds: []answerKind{holdingStream}, spool: true, full: true},
-	"held":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, handler: true},
-	"crammed": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, handler: true, scarce: true},
-	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, spool: true, full: true},
-	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
-	"leases":  {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
-	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
-	"silent":  {batches: 3, records: 1, window: 1, streams: 2, may: may{ends: 3, waits: 1}},
+	"memory":       {batches: 3, records: 1, window: 2, may: may{ends: 1, answers: 1}},
+	"opens":        {batches: 2, records: 2, window: 2, may: may{ends: 1, opens: 2}},
+	"spool":        {batches: 3, records: 1, window: 2, may: may{ends: 1}, spool: true, full: true},
+	"open":         {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, spool: true},
+	"handler":      {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, handler: true},
+	"scarce":       {batches: 3, records: 1, window: 1, may: may{ends: 1, opens: 1}, handler: true, scarce: true},
+	"crowded":      {batches: 2, records: 1, window: 1, may: may{opens: 1}, handler: true, spool: true, full: true, scarce: true},
+	"both":         {batches: 2, records: 1, window: 2, may: may{opens: 2}, handler: true, spool: true, full: true},
+	"kept":         {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true, spool: true, full: true},
+	"early":        {batches: 2, records: 1, window: 1, may: may{earlyEnds: 2, cleanEnds: 1, opens: 1}},
+	"clean":        {batches: 3, records: 1, window: 2, may: may{cleanEnds: 2}},
+	"slow":         {batches: 3, records: 1, window: 2, may: may{answers: 1, again: 1}, slow: true},
+	"leaving":      {batches: 2, records: 1, window: 2, may: may{refusals: 2, answers: 1}, slow: true},
+	"parts":        {batches: 2, records: 2, window: 2, may: may{answers: 2}, answerKinds: []answerKind{allButFirstOpen, firstRefused, firstRefusedRestOpen, smaller, searching, endedPermanently}},
+	"streams":      {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{oneStream, holdingStream, holdingAll}},
+	"no room":      {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{holdingStream, holdingAll}, noRoom: true},
+	"held, spool":  {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, answerKinds: []answerKind{holdingStream}, spool: true, full: true},
+	"held":         {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, handler: true},
+	"held, scarce": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, handler: true, scarce: true},
+	"full":         {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, spool: true, full: true},
+	"disk":         {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
+	"leases":       {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
+	"suspect":      {batches: 2, records: 1, window: 1, may: may{ends: 6}},
+	"silent":       {batches: 3, records: 1, window: 1, streams: 2, may: may{ends: 3, waits: 1}},
 }
 
 // maxStates exceeds the number of states of each simulation in the table.
@@ -691,7 +690,8 @@ func TestExploreCatchesMutants(t *testing.T) {
 	}
 }
 
-// walk performs random events in a large simulation, then checks that all records get settled.
+// walk performs random events in a large simulation, and checks that all records are settled
+// afterwards.
 func walk(lim simLimits, rng *rand.Rand) (fault string) {
 	w := newSimulation(lim, noMutant)
 	var names []string

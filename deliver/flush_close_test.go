@@ -88,7 +88,7 @@ func TestLaterShutdownObeysItsContext(t *testing.T) {
 	})
 }
 
-// If Close runs out of time while an inline Send hangs, Close returns, waiting writes fail, and
+// If the time of Close ends while an inline Send hangs, Close returns, waiting writes fail, and
 // each record is counted once. A late answer changes nothing.
 func TestCloseBesideAHungInlineSend(t *testing.T) {
 	for _, crash := range []string{"", t.TempDir()} {

@@ -21,7 +21,7 @@ func flushing(t *testing.T, x *outlet) chan error {
 	return done
 }
 
-// Flush waits for the records accepted before it, and not for later ones.
+// Flush waits for the records accepted before the call, and not for later records.
 func TestFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -271,7 +271,7 @@ func TestTraits(t *testing.T) {
 	mustClose(t, x)
 }
 
-// If SetErrorHandler is called before Flush, both succeed.
+// SetErrorHandler followed by Flush succeeds.
 func TestFlushBesideSetErrorHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)

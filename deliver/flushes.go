@@ -13,7 +13,7 @@ import (
 type flush struct {
 	ticket uint64     // ticket of the last record accepted before the call
 	ch     chan error // receives the result; capacity 1
-	kept   bool       // a Commit: records in the spool count as settled, and an open circuit does not end the wait
+	kept   bool       // the call is a Commit: records in the spool count as settled, and an open circuit does not end the wait
 
 	leased bool   // everything accepted before the call is leased; no and seq are set
 	no     uint64 // number of the last batch leased from the log before the call
@@ -27,7 +27,7 @@ type flush struct {
 // flushes are the waiting calls of Flush and Commit. Only the loop uses them.
 //
 // A call has the ticket of the last record accepted before it. It waits in two steps: first until
-// the log has leased everything up to that ticket, then until everything leased up to that time is
+// the log has leased everything up to that ticket, and then until everything leased so far is
 // settled, in memory and in the spool. Later records do not delay it.
 type flushes struct {
 	m       *machine
@@ -35,14 +35,14 @@ type flushes struct {
 	lastSeq uint64 // number of the last batch appended to the spool
 }
 
-// add adds f. If the circuit is open and f permits it, the circuit sends a probe. If the
+// add adds f. If the circuit is open and f permits a probe, the circuit sends one. If the
 // destination has asked for a longer delay, there is no probe, and f ends with an error.
 func (s *flushes) add(now time.Time, f *flush) {
 	s.waiting = append(s.waiting, f)
 	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
 }
 
-// any reports whether a call of Flush or Commit waits.
+// any reports whether any call of Flush or Commit waits.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
 // forget removes f, whose caller has stopped waiting.
@@ -51,8 +51,8 @@ func (s *flushes) forget(f *flush) {
 }
 
 // arrive marks the calls for which the log has leased all records. no is the number of the last
-// leased batch. A Flush also waits for the records that are in the spool now. A Commit does not
-// wait for them, because they are stored.
+// leased batch. A Flush also waits for the records that are now in the spool. A Commit does not,
+// because they are stored.
 func (s *flushes) arrive(l log, no uint64) {
 	for _, f := range s.waiting {
 		if f.leased || !l.Leased(f.ticket) {
@@ -69,7 +69,7 @@ func (s *flushes) arrive(l log, no uint64) {
 }
 
 // appended is called when batch no of the log is in the spool as batch seq. A Flush that waits for
-// this batch now waits for it in the spool.
+// that batch then waits for it in the spool.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
@@ -100,8 +100,8 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
 	circuitOpen := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
-		// While the circuit is open, the log is not leased any more, unless the spool or the
-		// handler accepts the records.
+		// While the circuit is open, the log is leased only if the spool or the handler accepts the
+		// records.
 		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
 	}
 	open, parked := m.disk.openUpTo(f.no, f.seq)

@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A destination ends permanently at the first records of a batch, which a probe has divided, and a
-// later session accepts the rest. The process ends while the whole batch is on disk. The next
-// process does not deliver the dropped records after later ones.
+// If a destination ends permanently at the first records of a batch, divided by a probe, and a
+// later session accepts the rest, the next process does not deliver the dropped records after later
+// ones. The first process ends while the whole batch is on disk.
 func TestDroppedAsGoneIsNotDeliveredLater(t *testing.T) {
 	for _, on := range []string{"crash-safe slabs", "spool"} {
 		t.Run(on, func(t *testing.T) {

@@ -60,8 +60,8 @@ func (f contextHandler) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return f(context.Background(), cause, b)
 }
 
-// askHandler calls h. If the outcome is invalid, it returns an outcome of a handler that accepted
-// nothing.
+// askHandler calls h. If the outcome of h is invalid, askHandler returns the outcome of a handler
+// that accepted nothing.
 func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
 	if c, ok := h.(contextHandler); ok {
 		o = c(ctx, cause, b)
@@ -78,8 +78,8 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 }
 
 // acceptedNothing is the outcome of a handler that accepted no record because of err. Unlike
-// [batch.FailedOutcome], it ignores advice about retries in err: a handler may return an error of
-// the destination, whose advice does not apply to the handler.
+// [batch.FailedOutcome], it ignores advice about retries in err, because err may come from a
+// destination.
 func acceptedNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
 // defaultHandlerTimeout is the default of Options.HandlerTimeout.
@@ -95,7 +95,7 @@ var (
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
-	late    chan batch.Outcome // receives the outcome of a call that timed out and has not returned; nil: no such call
+	late    chan batch.Outcome // receives the outcome of a call that has timed out but not returned; nil: no such call
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
@@ -132,8 +132,8 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout}
 }
 
-// call offers b to the handler; cause is the reason. From then on the handler owns the memory of b.
-// Calls do not overlap.
+// call offers b to the handler and passes it the cause. From then on the handler owns the memory of
+// b. Calls do not overlap.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	o := g.ask(ctx, cause, b)
 	if o.Err() != nil {
@@ -142,11 +142,11 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.O
 	return o
 }
 
-// ask is call without counting errors. If an earlier call has not returned, ask returns an error
-// without calling the handler: two calls would overlap.
+// ask is like call, but does not count errors. If an earlier call has not returned, ask returns an
+// error without calling the handler, because two calls would overlap.
 func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	select {
-	case <-g.late: // this late outcome is ignored: its records were offered again or sent
+	case <-g.late: // this late outcome is ignored, because its records were offered again or sent
 		g.late = nil
 	default:
 		if g.late != nil {

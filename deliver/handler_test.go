@@ -98,7 +98,8 @@ func TestHandlerSemantics(t *testing.T) {
 	}
 }
 
-// once returns o in the first call, and accepts nothing in later calls.
+// once returns a handler function that returns o in the first call, and accepts nothing in later
+// calls.
 func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
 	return func(call int, _ *batch.Batch, _ error) batch.Outcome {
 		if call == 0 {
@@ -336,7 +337,7 @@ func TestHandlerHangs(t *testing.T) {
 	})
 }
 
-// The handler receives a copy of the batch. It may change the copy and may read it during the
+// The handler receives a copy of the batch. It may change this copy and may read it during the
 // entire call, even if the records are settled meanwhile.
 func TestHandlerGetsACopy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -360,8 +361,8 @@ func TestHandlerGetsACopy(t *testing.T) {
 	})
 }
 
-// If memory becomes full while the handler has a batch, the batch is spilled. The outcome of the
-// handler then applies once, to the records in the spool.
+// If memory becomes full while the handler has a batch, the batch is spilled, and the outcome of
+// the handler applies once, to the records in the spool.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -501,8 +502,8 @@ func TestStagesOfAnOutage(t *testing.T) {
 	})
 }
 
-// Without a spool, and without a handler that accepts records, Send waits. The handler is called
-// again while the circuit is open.
+// Without a spool, and with a handler that accepts nothing, Send waits. The handler is called again
+// while the circuit is open.
 func TestHandlerThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
@@ -559,7 +560,7 @@ func (w *recordLog) WriteRecord(p []byte, m batch.Meta) error {
 }
 
 // ToOutput writes records unchanged if the fallback has the same content type, and as JSON lines if
-// the fallback accepts those or plain lines. Otherwise it returns an error.
+// the fallback accepts those or plain lines. For any other fallback it returns an error.
 func TestToOutput(t *testing.T) {
 	if _, err := ToOutput(nil, nil); err == nil {
 		t.Error("no error for a nil fallback")
@@ -604,7 +605,7 @@ type jsonCodec struct{ oddCodec }
 
 func (jsonCodec) ContentType() string { return encode.JSON(nil).Codec().ContentType() }
 
-// If a fallback is full at times, it receives each record once, in order.
+// A fallback that is full at times receives each record once, in order.
 func TestToOutputThatIsFull(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := &recordLog{}
@@ -632,9 +633,9 @@ func TestToOutputThatIsFull(t *testing.T) {
 }
 
 // If memory is about to drop records, waiting records are offered to the handler although the
-// circuit is closed and PendingLimit is not exceeded. This happens while the destination hangs, and
-// between two attempts. If writes wait for memory instead, records are offered between attempts
-// only. After the destination has accepted a batch, later records go to the destination.
+// circuit is closed and PendingLimit is not exceeded: while the destination hangs, and between two
+// attempts. If writes wait for memory instead, records are offered between attempts only. After the
+// destination has accepted a batch, later records go to the destination.
 func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dest    Destination

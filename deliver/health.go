@@ -38,7 +38,7 @@ const (
 	noBound = 64 << 20
 )
 
-// failing reports whether the destination has failed and not recovered yet.
+// failing reports whether the destination has failed and not yet recovered.
 func (s *health) failing() bool { return !s.since.IsZero() }
 
 // calm reports whether nothing has failed recently: there is no delay, no limit and no unfinished
@@ -47,7 +47,7 @@ func (s *health) calm() bool {
 	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned.on && !s.expiring.on && s.cause == nil && s.brk.Calm()
 }
 
-// well is called when the destination has accepted records: the next attempt need not wait.
+// well is called when the destination has accepted records, so that the next attempt need not wait.
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
 // worked is called when the destination has answered a batch of size bytes and left no record open.
@@ -67,7 +67,7 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 }
 
 // failed is called after a failed attempt that left n records open. It reports whether this failure
-// opened the circuit. In that case, the circuit alone determines when the next attempt is made.
+// opened the circuit, which alone then determines when the next attempt is made.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {
@@ -75,7 +75,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 		s.failures++
 		return false
 	}
-	s.notBefore = time.Time{} // the circuit determines the time, and the attempt takes no token of the retry budget
+	s.notBefore = time.Time{} // the circuit determines the time, and the attempt uses no token of the retry budget
 	s.retries++
 	s.failures++
 	if s.hurried {
@@ -122,7 +122,7 @@ func (s *health) report(now time.Time, b setback, n int) {
 	s.fails(now)
 }
 
-// fails sets the start of the series if this is the first failure of a series.
+// fails sets the start of a series of failures, unless one is in progress.
 func (s *health) fails(now time.Time) {
 	if !s.failing() {
 		s.since = now
@@ -138,11 +138,12 @@ func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 }
 
 // tooLarge is called when a batch of the given number of bytes was too large. It limits batches to
-// half of that. sized raises the limit again, because the limit of a server may depend on its load.
+// half of that size. The method sized raises the limit again, because the limit of a server may
+// depend on its load.
 func (s *health) tooLarge(bytes int) { s.bound, s.streak = max(1, bytes/2), 0 }
 
-// sized is called when the destination has accepted a batch of this size. After boundStreak batches
-// near the limit it raises the limit by a quarter.
+// sized is called when the destination has accepted a batch of the given size. After boundStreak
+// batches near the limit, it raises the limit by a quarter.
 func (s *health) sized(bytes int) {
 	if s.bound == 0 || bytes < s.bound/2 {
 		return
@@ -155,8 +156,7 @@ func (s *health) sized(bytes int) {
 	}
 }
 
-// fits returns how many of the first k records of b may be sent in one batch. It returns at least
-// 1.
+// fits returns how many of the first k records of b may be sent in one batch, but at least 1.
 func (s *health) fits(b *batch.Batch, k int) int {
 	if s.bound > 0 && b.Bytes() > s.bound {
 		return min(k, fitting(b, s.bound))
@@ -172,14 +172,14 @@ func cause(err error) error {
 	return err
 }
 
-// setbackOf returns a setback with the error err and the advice that [batch.RetryAfter] or
-// [batch.Fatal] gave it.
+// setbackOf returns a setback for err, with the advice that [batch.RetryAfter] or [batch.Fatal]
+// added to err.
 func setbackOf(err error) setback {
 	o := batch.FailedOutcome(err)
 	return setbackIn(&o, err)
 }
 
-// setbackIn returns a setback with the error err and the advice of the failed outcome o.
+// setbackIn returns a setback for err, with the advice of the failed outcome o.
 func setbackIn(o *batch.Outcome, err error) setback {
 	return setback{err: err, after: o.After, hold: o.Advice == batch.Hold}
 }

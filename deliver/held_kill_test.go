@@ -120,15 +120,15 @@ func heldChild(dir, text string) error {
 	return nil
 }
 
-// Processes are killed while streams are held or records are suspected. Each record whose write had
-// returned arrives, and the records of a stream arrive in order. Only suspects may arrive late.
+// If processes are killed while streams are held or records are suspected, each record whose write
+// had returned arrives, and the records of a stream arrive in order. Only suspects may arrive late.
 func TestKilledWhileHeld(t *testing.T) {
 	base := testkit.Seed(t)
 	for round := range uint64(testkit.Rounds(8, 300)) {
 		dir := t.TempDir()
 		ends := false
-		for life := range uint64(3) {
-			seed := base + 10*round + life
+		for process := range uint64(3) {
+			seed := base + 10*round + process
 			ends = ends || testkit.Rand(seed).IntN(2) == 0
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
 			cmd.Env = append(os.Environ(), envHeldDir+"="+dir, envHeldSeed+"="+fmt.Sprint(seed))
@@ -139,7 +139,7 @@ func TestKilledWhileHeld(t *testing.T) {
 			}
 			stuck := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 			if err := cmd.Wait(); !stuck.Stop() || err == nil || stderr.Len() > 0 {
-				t.Fatalf("FOREBAY_SEED=%d: life %d: %v %s", base, life, err, stderr.String())
+				t.Fatalf("FOREBAY_SEED=%d: process %d: %v %s", base, process, err, stderr.String())
 			}
 		}
 		out, err := pickyOutput(dir, &picky{}, 4096)

@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A streams is a destination that temporarily holds some streams.
+// A streams is a destination that temporarily holds some of its streams.
 type streams struct {
 	window int
 	after  time.Duration
@@ -162,7 +162,8 @@ func TestHoldStreams(t *testing.T) {
 	}
 }
 
-// A record of a held stream is sent rarely, and not before the delay that the destination requests.
+// A record of a held stream is sent rarely, and never before the delay that the destination
+// requests.
 func TestHeldStreamIsTriedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -288,8 +289,8 @@ func TestHeldBesideAnOutage(t *testing.T) {
 	})
 }
 
-// A flakyStreams is a streams destination that fails while down is true: sessions end at each
-// batch, and Open returns an error.
+// A flakyStreams is a streams destination that fails while the field down is true: sessions end at
+// each batch, and Open returns an error.
 type flakyStreams struct {
 	*streams
 	down *atomic.Bool
@@ -427,8 +428,8 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 		dir := t.TempDir()
 		bubble.Test(t, func(t *testing.T) {
 			seen, first, n := map[string]bool{}, []string(nil), 0
-			const lives = 4
-			for life := range lives {
+			const processes = 4
+			for process := range processes {
 				d := newStreams(1 + rng.IntN(4))
 				var down atomic.Bool
 				o := &OutputOptions{
@@ -443,8 +444,8 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 100 {
-					d.hold(uint32(1+rng.IntN(3)), life < lives-1 && rng.IntN(2) == 0)
-					down.Store(life < lives-1 && rng.IntN(8) == 0)
+					d.hold(uint32(1+rng.IntN(3)), process < processes-1 && rng.IntN(2) == 0)
+					down.Store(process < processes-1 && rng.IntN(8) == 0)
 					for range rng.IntN(20) {
 						n++
 						if err := x.WriteRecord(fmt.Appendf(nil, "%d %06d\n", n%3, n), batch.Meta{Stream: uint32(1 + n%3)}); err != nil {
@@ -453,7 +454,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 					}
 					time.Sleep(time.Duration(rng.IntN(5)) * time.Second)
 				}
-				if life == lives-1 {
+				if process == processes-1 {
 					for stream := range uint32(4) {
 						d.hold(stream, false)
 					}
@@ -462,7 +463,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3))*time.Second)
 				if _, err := x.Shutdown(ctx); err != nil {
-					t.Errorf("life %d: %v", life, err)
+					t.Errorf("process %d: %v", process, err)
 				}
 				cancel()
 			}
@@ -482,7 +483,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 }
 
 // Held records beyond ParkedBytes become dead letters when their stream has been held for an hour.
-// The other streams then continue.
+// The other streams continue.
 func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -521,9 +522,9 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// If memory is about to drop records, held records beyond ParkedBytes become dead letters, provided
-// that records of other streams were accepted within the last hour: the memory may contain later
-// records that the destination accepts.
+// If memory is about to drop records, and other streams were accepted within the last hour, held
+// records beyond ParkedBytes become dead letters: the memory may contain later records that the
+// destination accepts.
 func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -560,7 +561,7 @@ func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	})
 }
 
-// If held records exceed ParkedBytes, later records of the same batch are still sent.
+// If held records exceed ParkedBytes, later records in the same batch are still sent.
 func TestHeldRecordsArePassed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -601,8 +602,8 @@ func TestHeldRecordsArePassed(t *testing.T) {
 	})
 }
 
-// If no records of other streams are accepted, held records beyond ParkedBytes wait for an hour,
-// even if the memory is about to drop records.
+// If no record of another stream is accepted, held records beyond ParkedBytes wait for an hour,
+// even if memory is about to drop records.
 func TestAllStreamsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

@@ -83,10 +83,10 @@ func mustBalance(t testing.TB, m *testkit.Model, x *outlet, delivered uint64) {
 	}
 }
 
-// expect returns the tickets 1 to n, except those in but.
-func expect(n int, but ...uint64) (out []uint64) {
+// expect returns the tickets 1 to n without those in except.
+func expect(n int, except ...uint64) (out []uint64) {
 	for i := uint64(1); i <= uint64(n); i++ {
-		if !slices.Contains(but, i) {
+		if !slices.Contains(except, i) {
 			out = append(out, i)
 		}
 	}
@@ -189,7 +189,7 @@ func (h *handlerLog) calls() int {
 
 // ---- a destination whose test gives the answers -----------------------------
 
-// manual is a Destination that answers when the test calls its methods.
+// manual is a Destination whose answers the test gives by calling its methods.
 type manual struct {
 	traits Traits
 	open   func(n int, l Life) error // nil: success
@@ -326,9 +326,9 @@ func noneAccepted(err error) batch.Outcome { return batch.FailedOutcome(err) }
 
 // ---- a peer with a window ----------------------------------------------------
 
-// peer is a Destination with a window. Its server stores records in the order of arrival. It calls
-// fault for each batch that arrives. A fault affects that batch and all batches in flight after it,
-// or the entire session.
+// peer is a Destination with a window. Its server stores records in the order of arrival. The
+// function fault is called for each batch that arrives. A fault affects that batch and all batches
+// in flight after it, or the entire session.
 type peer struct {
 	window int
 	delay  time.Duration // maximum delay of an answer
@@ -358,7 +358,7 @@ type faultKind uint8
 
 const (
 	fine       faultKind = iota
-	isOpen               // the records from n on, and all later batches, are answered open
+	isOpen               // the records from index n on, and all later batches, are answered open
 	resets               // the session ends, n records are stored
 	leaves               // Send refuses the batch
 	panics               // Send panics, n records are stored
@@ -373,7 +373,7 @@ func newPeer(window int, rng *rand.Rand, delay time.Duration) *peer {
 	return &peer{window: window, delay: delay, rng: testkit.Rand(rng.Uint64())}
 }
 
-// randomFaults gives a fraction p of the batches a fault of a random kind, except the kinds in
+// randomFaults gives a fraction p of the batches a fault of a random kind, without the kinds in
 // except.
 func (d *peer) randomFaults(p float64, except ...faultKind) {
 	d.mu.Lock()

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faulty is a peer whose driver violates the rules of [Session]. Sessions end during Open, or
-// cleanly with batches in flight. Open fails. A Send returns an error although its batch was or
-// will be answered. Batches are answered twice.
+// faulty is a peer whose driver violates the rules of [Session]: sessions end during Open, or
+// cleanly with batches in flight; Open fails; a Send returns an error although its batch was or
+// will be answered; batches are answered twice.
 type faulty struct {
 	*peer
 

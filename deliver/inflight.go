@@ -32,12 +32,12 @@ const (
 
 // inflight is the session with its batches, as the machine sees them. The goroutine of the session
 // runs concurrently. It may have answered, ended or refused batches before the machine has read its
-// reports. The round numbers (see passage) tell which batches it still accepts.
+// reports. Round numbers (see sessionFilter) show which batches the session still accepts.
 type inflight struct {
 	queue *queue
 
 	state    sessionState
-	given    list   // in the order of Send; after the end of the session, the batches that it may still read
+	given    list   // in the order of Send; after the end of the session, only batches that it may still read
 	awaited  int    // number of batches in given whose answer counts
 	regroup  bool   // an answer had open records: nothing is sent before all batches are answered
 	round    uint64 // number of answers with open records
@@ -55,7 +55,7 @@ func (s *inflight) enter(to sessionState) {
 func (s *inflight) accepts() bool { return s.state == live || s.state == leaving }
 
 // opened is called when the session is open. If the attempt was given up in the meantime, the
-// session will be closed without a batch.
+// session is closed without a batch.
 func (s *inflight) opened() {
 	if s.state == opening {
 		s.enter(live)
@@ -63,8 +63,8 @@ func (s *inflight) opened() {
 	}
 }
 
-// closed is called when the session no longer reads any batch. All memory that it pinned may then
-// be freed.
+// closed is called when the session no longer reads any batch. All memory that it pinned may be
+// freed.
 func (s *inflight) closed() {
 	s.enter(none)
 	for len(s.given) > 0 {
@@ -86,8 +86,8 @@ func (s *inflight) end() bool {
 }
 
 // giveUp ends the session, or the attempt to open one, because the destination's share of the time
-// of Close is over. The batches of the session wait again, and save settles them without the
-// destination.
+// of Close is over. The batches of the session wait again, and machine.save settles them without
+// the destination.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:
@@ -113,8 +113,8 @@ func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 }
 
 // answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
-// records begins a new round even if there is no such entry. The passage, on the goroutine of the
-// session, counts rounds in the same way.
+// records begins a new round even if there is no such entry, because the sessionFilter, on the
+// goroutine of the session, counts rounds in this way.
 func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	if !o.Open.Empty() {
 		s.round++
@@ -123,15 +123,16 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	return s.given.find(func(e *entry) bool { return e.out == b && e.place == sent })
 }
 
-// takeBack is called for an entry e that the session has. It makes e wait again at its position in
-// the queue. The session may read the memory of e until unpin is called.
+// takeBack makes the entry e, which the session has, wait again at its position in the queue. The
+// session may read the memory of e until unpin is called.
 func (s *inflight) takeBack(e *entry) {
 	s.awaited--
 	s.queue.put(e, e.rest)
 }
 
-// unsent is called for an entry e that was passed to the session and not sent: the session refuses
-// batches, or an older batch has open records, which must be sent first. It makes e wait again.
+// unsent makes the entry e wait again. The entry was passed to the session but not sent, because
+// the session refuses batches, or because an older batch has open records, which must be sent
+// first.
 func (s *inflight) unsent(e *entry) {
 	if e.place != sent || !s.accepts() {
 		return
@@ -171,7 +172,7 @@ func (s *inflight) unpin(e *entry) {
 	}
 }
 
-// sole returns the entry that awaits an answer, if there is exactly one. Otherwise it returns nil.
+// sole returns the entry that awaits an answer if there is exactly one, and nil otherwise.
 func (s *inflight) sole() *entry {
 	if s.awaited != 1 || !s.accepts() {
 		return nil

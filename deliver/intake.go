@@ -31,8 +31,8 @@ type log interface {
 // slabLog implements log for a slablog.Log.
 type slabLog struct{ *slablog.Log }
 
-// Next returns a nil interface if there is no lease. (A nil *slablog.Lease in the interface would
-// not be equal to nil.)
+// Next returns a nil interface if there is no lease, because an interface with a nil *slablog.Lease
+// is not equal to nil.
 func (s slabLog) Next() (lease, bool) {
 	l, ended := s.Log.Next()
 	if l == nil {
@@ -76,8 +76,8 @@ type intake struct {
 }
 
 // fill leases batches until one more than the window permits is leased. If it has called the
-// driver, it returns true: then events may be pending, and the loop starts again. Before each lease
-// it answers waiting flushes, so that a caller that writes without a pause does not delay them.
+// driver, it returns true, because the call may have caused events. Before each lease it answers
+// waiting flushes, so that a caller that writes without a pause does not delay them.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
@@ -138,7 +138,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 // release frees a holder that is settled and that no session reads.
 func (k *intake) release(h *holder) {
 	h.lease.Release()
-	if h.custody == ofCopy { // copies are not counted in used
+	if h.owner == ofCopy { // copies are not counted in used
 		return
 	}
 	k.used--
@@ -148,8 +148,8 @@ func (k *intake) release(h *holder) {
 	}
 }
 
-// readShortage passes the shortage of memory to the machine. It reads the shortage only if the
-// machine could help, because the log then acquires a lock.
+// readShortage passes the shortage of memory to the machine. Reading the shortage acquires a lock
+// of the log, so it is read only if the machine could help.
 func (k *intake) readShortage() {
 	m := k.o.m
 	m.full = m.set.spools() && k.log.Full()
@@ -159,8 +159,8 @@ func (k *intake) readShortage() {
 	}
 }
 
-// calm reports whether a new batch would cause only one action, its Send. In that case the batch
-// may bypass the machine, which would add up to a third to the cost of a write.
+// calm reports whether a new batch would cause only one action, its Send. Such a batch may bypass
+// the machine, which would add up to a third to the cost of a write.
 func (m *machine) calm() bool {
 	return m.end.stage == running && m.sess.state == live && m.sess.awaited == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
@@ -191,8 +191,9 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords returns the same number as countable, for a leased batch. If the batch has several
-// records, it need not read their slots, because the lease of a gap marker contains nothing else.
+// leasedRecords is like countable, for a leased batch. If the batch has several records,
+// leasedRecords need not read their slots, because the lease of a gap marker contains no other
+// record.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)

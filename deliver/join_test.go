@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// After an outage, small batches in the spool are combined, up to the limits of the destination. So
-// a destination catches up although a request takes twice as long as the interval between two small
+// After an outage, small batches in the spool are combined, up to the limits of the destination, so
+// that the backlog shrinks although a request takes twice as long as the interval between two small
 // batches.
 func TestCatchesUpWithSmallBatches(t *testing.T) {
 	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
@@ -77,8 +77,8 @@ func (d limited) Traits() Traits {
 	return t
 }
 
-// Flush waits for all records accepted before it, even if the spool has combined them with later
-// ones in a batch.
+// Flush waits for all records accepted before the call, even if the spool has combined them with
+// later ones in a batch.
 func TestFlushWaitsForJoined(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, err := diskqueue.Open(t.TempDir(), nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// lineChunk is the number of collected bytes from which on they are written. A write contains whole
+// lineChunk is the number of collected bytes at which they are written. Each write contains whole
 // lines only.
 const lineChunk = 64 << 10
 
@@ -28,7 +28,7 @@ type jsonLines struct {
 }
 
 // HandleError writes the records of b, about lineChunk bytes at a time. If the writer fails, the
-// records with complete lines are settled, and the others are open.
+// records with complete lines are settled, and all other records are open.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	j.lock <- struct{}{}
 	defer j.lock.release()
@@ -59,8 +59,8 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// write writes buf. It records whether the last line is partial, and returns the number of written
-// bytes. An error after the last byte is ignored, because all records are written.
+// write writes buf and returns the number of written bytes. It records whether the last line is
+// partial. An error after the last byte is ignored, because all records are written.
 func (j *jsonLines) write() (done int, err error) {
 	wasTorn := j.torn
 	j.torn = true // if w panics, the number of bytes that it has written is unknown

@@ -10,12 +10,12 @@ type lease interface {
 	Keeps() bool             // records that are not settled survive the process
 	Pins() (slabs, most int) // number of slabs in use until Release; limit of slabs in calls that may hang
 	Open() int               // number of records that are not settled
-	Settle(n int) bool       // settles n records; returns false if they are accounted for already
+	Settle(n int) bool       // settles n records; returns false if they are already accounted for
 	Release()
 }
 
-// A countedLease is the lease of a batch that is not in the log: the spool has handed the batch
-// out, or it is a copy. The ledger counts its open records.
+// A countedLease is the lease of a batch that is not in the log: a batch that the spool has handed
+// out, or a copy. The ledger counts its open records.
 type countedLease struct {
 	b     *batch.Batch
 	kept  bool // the spool has the records
@@ -36,11 +36,11 @@ func (c *countedLease) Settle(n int) bool {
 	return true
 }
 
-// custody is the owner of the memory of a holder.
-type custody uint8
+// A memoryOwner is the owner of the memory of a holder.
+type memoryOwner uint8
 
 const (
-	ofLog custody = iota
+	ofLog memoryOwner = iota
 	ofSpool
 	ofCopy // memory for copies of parked records, within Options.ParkedBytes
 )
@@ -50,11 +50,11 @@ const (
 // Only the loop uses a holder.
 type holder struct {
 	lease   lease
-	custody custody
+	owner   memoryOwner
 	settled bool   // no record is open
 	no      uint64 // its position among the leases of the log
-	seq     uint64 // number of the batch in the spool; of a combined batch, the last number
-	first   uint64 // first number of a combined batch, or a smaller number that no other batch has
+	seq     uint64 // number of the batch in the spool; for a combined batch, its last number
+	first   uint64 // for a combined batch, its first number, or a smaller number that no other batch has
 	parts   int    // number of entries that refer to it
 	pins    int    // number of entries that a session may still read
 	parked  int    // number of parked entries that refer to it

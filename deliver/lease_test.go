@@ -13,8 +13,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lease is settled when its records are accounted for, and released when nothing reads them any
-// more: immediately after an answer, or, if the session ended without one, when its Close returns.
+// A lease is settled when its records are accounted for. It is released when nothing reads them any
+// more: immediately after an answer or, if the session ends without an answer, when its Close
+// returns.
 func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -58,7 +59,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A session that hangs pins at most the number of slabs that the log allows.
+// A hanging session pins at most the number of slabs that the log allows.
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

@@ -9,13 +9,12 @@ import (
 )
 
 // A ledger is the account of an outlet. It contains the settled records, and the records in copies
-// and in the spool. Accepted is the number of these. A record leaves the account of the log and
-// enters the ledger in one critical section, so that the sum of both balances at any moment.
+// and in the spool; Accepted is their number. A record moves from the account of the log to the
+// ledger in one critical section, so that the sum of both balances at any time.
 type ledger struct {
 	spill Spill // nil: none
 
-	// mu is a leaf lock. While it is held, nothing is sent, called back or waited for. The only
-	// call made under it is Spill.Account, which does not wait.
+	// mu is a leaf lock. While it is held, only Spill.Account is called, which does not wait.
 	mu      sync.Mutex
 	acc     batch.Account   // Accepted, Delivered, Handled and Dropped, without the records of the spool
 	memory  []lease         // leases of the log and copies that may have open records
@@ -24,7 +23,7 @@ type ledger struct {
 	spilled uint64          // number of records appended to the spool
 	disk    batch.Account   // account of the spool after the last call of the spool that was accounted for
 	out     []*countedLease // batches that the spool has handed out, and that may have open records
-	closed  bool            // Close has reported, so the records in memory are accounted for
+	closed  bool            // Close has reported, so the records in memory are already accounted for
 }
 
 // add adds a lease of the log.
@@ -34,8 +33,8 @@ func (l *ledger) add(from lease) {
 	l.memory = append(l.memory, from)
 }
 
-// withdrawLocked removes n records from the source in which they are pending. It returns false if
-// they are accounted for already.
+// withdrawLocked removes n records from the lease in which they are pending. It returns false if
+// they are already accounted for.
 func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	_, counted := from.(*countedLease)
 	if !counted && l.closed || !from.Settle(int(n)) {
@@ -60,9 +59,9 @@ func (t *tally) less(b *batch.Batch) {
 	t.bytes -= b.Bytes()
 }
 
-// settle accounts for records of a lease: those in t were delivered, handled is the number of
-// handled records, and dropped contains the dropped ones. After close it accounts only for records
-// in the spool, because close has accounted for all others.
+// settle accounts for records of a lease: t contains the delivered records, handled is the number
+// of handled records, and dropped contains the dropped ones. After close, settle accounts only for
+// records in the spool, because close has accounted for all others.
 func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
@@ -75,8 +74,8 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 }
 
 // spillFrom is called when n records of a lease were appended to the spool. out is the batch that
-// the spool has handed out after that, or nil. If the records are accounted for already, spillFrom
-// does nothing: the account does not show them in the spool.
+// the spool has handed out afterwards, or nil. If the records are already accounted for, spillFrom
+// does nothing, and the account does not show them in the spool.
 func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +85,7 @@ func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	}
 }
 
-// move moves n records from a lease to a copy, which is then pending in the ledger.
+// move moves n records from a lease to a copy, in which they are pending in the ledger.
 func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +97,7 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 
 // readSpill stores the account of the spool after a call of the spool, which may have dropped
 // records. out is the batch that the call has handed out, or nil. After close the stored account
-// stays unchanged: the report was made before a late call returned.
+// does not change, because the report was made before a late call returned.
 func (l *ledger) readSpill(out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +118,8 @@ func (l *ledger) readSpillLocked(out *countedLease) {
 
 // close ends the account when the time of Close is over. Records in crash-safe memory stay pending
 // in the log. All other records in memory count as dropped, although they may be in the spool or
-// may still arrive. close returns how many dropped records may have been sent and have no answer.
+// may still arrive. unknown is the number of dropped records that may have been sent and have no
+// answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,7 +142,7 @@ func (l *ledger) forget(from lease) {
 	}
 }
 
-// loseUnknown counts n dropped records as unknown: a session got them and has not answered.
+// loseUnknown counts as unknown n dropped records that a session got but did not answer.
 func (l *ledger) loseUnknown(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,8 +166,8 @@ func (l *ledger) account() batch.Account {
 }
 
 // accountLocked returns the account of the outlet, its copies and the spool. If the spool has
-// handed out a batch, the open records of the batch are pending in the spool. The other records of
-// the batch are settled, even if the batch is not acknowledged yet.
+// handed out a batch, the open records of that batch are pending in the spool, and its remaining
+// records are settled, even before the batch is acknowledged.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Add(batch.Account{Recovered: l.disk.Recovered, Dropped: l.disk.Dropped})
@@ -183,8 +183,7 @@ func (l *ledger) accountLocked() batch.Account {
 	return a
 }
 
-// countable returns the number of records in b without gap markers: these report dropped records to
-// the destination and were never accepted.
+// countable returns the number of records in b without gap markers, which were never accepted.
 func countable(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		r := &b.Runs[i]

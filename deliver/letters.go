@@ -11,9 +11,8 @@ import (
 )
 
 // deadLetters writes dead letters on a separate goroutine, because the handler may be slow or hang.
-// The goroutine runs while there are letters. While maxLetters wait, the machine sends nothing: a
-// refused record is settled when its letter is queued, so the queue must be bounded without
-// dropping letters.
+// The goroutine runs while letters are queued. A refused record is settled when its letter is
+// queued, and no letter may be dropped; so the machine sends nothing while maxLetters are queued.
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
 	events *callback.Reporter
@@ -58,10 +57,10 @@ func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter
 	return l
 }
 
-// write writes dead letters about the records of b, which it copies. cause may have a method
-// NoDeadLetter(k int) bool: no letter is written about record k if that method returns true. cause
-// may also have a method DeadLetterCause(k int) error, which returns the reason of record k.
-// Records with the same reason are written together.
+// write writes dead letters about the records of b, which it copies. If cause has a method
+// NoDeadLetter(k int) bool that returns true, no letter is written about record k. If cause has a
+// method DeadLetterCause(k int) error, its result is the reason for record k. Records with the same
+// reason are written together.
 func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
@@ -94,7 +93,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 }
 
 // unaccepted writes a dead letter about a record that the output did not accept. It copies b. If
-// unacceptedMost letters wait, it does nothing.
+// unacceptedMost letters are queued, it does nothing.
 func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
 	if l.g != nil {
 		l.add(b, unacceptedError{cause}, aboutUnaccepted)
@@ -143,7 +142,7 @@ func (l *deadLetters) unwritten() (n uint64) {
 }
 
 // work writes the queued letters, oldest first, and closes idle when there are none. A letter that
-// fails is not retried: the handler has had its timeout, and other letters wait.
+// fails is not retried, because the handler has had its timeout and other letters are waiting.
 func (l *deadLetters) work() {
 	for {
 		l.mu.Lock()
@@ -191,8 +190,8 @@ func (l *deadLetters) wait(ctx context.Context) {
 	}
 }
 
-// letters returns the handler of dead letters, or nil if there is none. The handler calls notify,
-// unless that is nil, with the records that the destination refused. After that it calls
+// letters returns the handler of dead letters, or nil if there is none. If notify is not nil, the
+// handler first calls notify with the records that the destination refused. Then it calls
 // o.DeadLetter.
 func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler {
 	next := o.DeadLetter

@@ -152,7 +152,7 @@ func TestShutdownWritesLetters(t *testing.T) {
 
 // ---- the handlers that write lines ----------------------------------------------
 
-// oddCodec accepts records that are JSON already. Any other record names the way in which the codec
+// oddCodec accepts records that are already JSON. Any other record names the way in which the codec
 // fails.
 type oddCodec struct{}
 
@@ -189,7 +189,7 @@ func oddBatch(recs ...string) *batch.Batch {
 	return b
 }
 
-// A record that the codec cannot convert does not affect the others.
+// A record that the codec cannot convert does not affect other records.
 func TestJSONLinesBadRecords(t *testing.T) {
 	var out bytes.Buffer
 	b := oddBatch(`{"ok":1}`, "panic", "nothing", "broken", "number", "nan", "pretty", "shorter", "\xff\xfe", `{"ok":2}`)

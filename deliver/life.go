@@ -10,11 +10,12 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A life is one session, as the outlet uses it; it implements [Life]. One goroutine makes all calls
-// of the driver: Open, then Send for each batch, then Close. That goroutine is the one of run. For
-// an inline outlet and for [Direct] it is the caller of open, transmit and close. Results, answers
-// and the end of the session are in one queue, because their order matters: an answer before the
-// end counts, and an answer after the end does not.
+// A life is one session, as the outlet uses it. It implements [Life].
+//
+// One goroutine makes all calls of the driver: Open, then Send for each batch, then Close. That
+// goroutine runs the method run or, for an inline outlet and for [Direct], calls open, transmit and
+// close. Results, answers and the end of the session are in one queue, because their order matters:
+// an answer before the end counts, and an answer after the end does not.
 type life struct {
 	driver *driver
 	inline bool          // the driver answers each batch before its Send returns
@@ -31,24 +32,24 @@ type life struct {
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report
 	spare []report
-	pass  passage
-	then  func() // called when the session has closed after the end of the loop; nil: no function
+	pass  sessionFilter
+	then  func() // called when the session closes after the end of the loop; nil: no function
 }
 
-// A passage decides which batches may still be sent to a session, and which of its reports still
-// reach the outlet. Batches are checked because the outlet may pass a batch before it has read an
-// answer. Reports are checked because a session may answer after its end.
-type passage struct {
+// A sessionFilter decides which batches may still be sent to a session, and which of its reports
+// still reach the outlet. Batches are checked because the outlet may pass a batch before it has
+// read an answer. Reports are checked because a session may answer after its end.
+type sessionFilter struct {
 	round   uint64 // round of the last batch that was sent
 	void    uint64 // batches of rounds up to this one are not sent, because an earlier batch has open records
 	refuses bool   // a Send has failed, so the session accepts no more records
-	over    bool   // End was called, or the outlet gave the session up; later reports do not count
+	over    bool   // End was called, or the outlet gave up the session; later reports do not count
 }
 
-// admits reports whether e may be sent. e must not be sent after the end of the session. It must
-// also not be sent if an answer has open records, and the outlet had not read that answer when it
-// passed e: the open records must be sent first.
-func (p *passage) admits(e *entry) bool {
+// admits reports whether e may be sent. It may not be sent after the end of the session. It may
+// also not be sent if an answer that the outlet had not read when it passed e has open records,
+// because those must be sent first.
+func (p *sessionFilter) admits(e *entry) bool {
 	if p.over || p.refuses || e.round <= p.void {
 		return false
 	}
@@ -56,10 +57,10 @@ func (p *passage) admits(e *entry) bool {
 	return true
 }
 
-// counts reports whether the outlet gets the report r, and updates the state accordingly. Answers
-// after the end of the session are ignored: they come from a goroutine of the driver that has not
-// noticed the end, and their batches already wait again.
-func (p *passage) counts(r *report) bool {
+// counts reports whether the outlet gets the report r, and updates the state accordingly. An answer
+// after the end of the session comes from a goroutine of the driver that has not noticed the end.
+// It is ignored, because its batch already waits again.
+func (p *sessionFilter) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
 	case p.over:
@@ -74,8 +75,7 @@ func (p *passage) counts(r *report) bool {
 	return true
 }
 
-// A report is one event of a session, on its way to the machine. The kind determines which fields
-// are set.
+// A report is one event of a session for the machine. The kind determines which fields are set.
 type report struct {
 	kind reportKind
 	b    *batch.Batch
@@ -101,7 +101,7 @@ var (
 	errFinished = errors.New("the session is no longer needed")
 )
 
-// newLife returns a life that has not begun. wake has capacity 1.
+// newLife returns a life that has not begun. The channel wake has capacity 1.
 func newLife(d *driver, wake chan struct{}, window int) *life {
 	l := &life{driver: d, wake: wake, work: make(chan *entry, window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
@@ -163,8 +163,8 @@ func (l *life) keep(q []report) {
 	l.mu.Unlock()
 }
 
-// fence ends the session for the outlet: no later answer counts. When the current call of the
-// session has returned, run closes the session.
+// fence ends the session for the outlet, so that no later answer counts. The method run closes the
+// session when its current call has returned.
 func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
@@ -246,8 +246,8 @@ func (l *life) opened(err error) {
 // errUnsent is the error of a batch for which Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// transmit sends e. Before that it waits until no other call of the driver is in progress. If a
-// report that arrived in the meantime forbids the send, transmit reports e as unsent.
+// transmit sends e when no call of the driver is in progress. If a report that arrived in the
+// meantime forbids the send, transmit reports e as unsent.
 func (l *life) transmit(e *entry) {
 	err := l.make(func() error {
 		if !l.begin(e) {
@@ -262,7 +262,7 @@ func (l *life) transmit(e *entry) {
 	}
 }
 
-// begin reports whether e may be sent. If it may be sent, begin records that e is sent.
+// begin reports whether e may be sent, and if so records that e is sent.
 func (l *life) begin(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,8 +271,8 @@ func (l *life) begin(e *entry) bool {
 
 var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
 
-// sent processes err, the result of a Send of e. An inline session that has not answered has
-// failed, too, because the outlet would wait for the answer forever.
+// sent processes err, the result of a Send of e. An inline session that has not answered also
+// fails, because the outlet would wait for the answer forever.
 func (l *life) sent(e *entry, err error) {
 	if err == nil && l.inline && l.silent(e.out) {
 		err = &panicError{errNoAnswer}
@@ -304,7 +304,7 @@ func (l *life) closed() {
 	l.post(report{kind: reportClosed})
 }
 
-// make calls f, which calls the driver, while no other call is in progress.
+// make calls f, which calls the driver, when no call of the driver is in progress.
 func (l *life) make(f func() error) error {
 	l.driver.calls <- struct{}{}
 	defer l.driver.calls.release()
@@ -318,8 +318,8 @@ func (l *life) isOver() bool {
 	return l.pass.over
 }
 
-// onlySettled reports whether the queue has exactly one report, which settles all of b. If so, it
-// removes that report.
+// onlySettled reports whether the queue contains exactly one report, which settles all of b. If so,
+// it removes that report.
 func (l *life) onlySettled(b *batch.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -336,7 +336,7 @@ func (l *life) onlySettled(b *batch.Batch) bool {
 }
 
 // rename turns a queued answer to b into an answer to e. It is called when sendNow has sent b
-// without an entry, and the machine has then created the entry e for b.
+// without an entry, and the machine has created the entry e for b afterwards.
 func (l *life) rename(b *batch.Batch, e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -347,8 +347,8 @@ func (l *life) rename(b *batch.Batch, e *entry) {
 	}
 }
 
-// whenClosed calls f when the session has closed. It is for an outlet that has ended, because its
-// loop reads no more reports.
+// whenClosed calls f when the session has closed. It is for an outlet whose loop has ended and
+// reads no more reports.
 func (l *life) whenClosed(f func()) {
 	l.mu.Lock()
 	l.then = f

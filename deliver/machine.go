@@ -25,7 +25,7 @@ import (
 //	  │ │        ▼
 //	  │ └──── poison, streams ──▶ parking      health ──▶ circuit
 //	  ├──▶ disk
-//	  └──▶ asking
+//	  └──▶ handlerPolicy
 type machine struct {
 	set     *settings
 	led     *ledger
@@ -34,7 +34,7 @@ type machine struct {
 	sess    *inflight
 	disk    *disk
 	health  *health
-	handler *asking
+	handler *handlerPolicy
 	streams *heldStreams
 	parking *parking
 	account *accounting
@@ -44,7 +44,7 @@ type machine struct {
 	full bool // the log is full, and callers wait until the spool stores records
 }
 
-// settings are the parameters of a machine. They do not change after the start, except handler.
+// settings are the parameters of a machine. After the start, only the field handler changes.
 type settings struct {
 	traits      *Traits  // Window is 1 or more
 	opt         *Options // options with their defaults; Retry and Breaker are set
@@ -57,13 +57,13 @@ type settings struct {
 	settled     func(from lease)                   // called when no record of the lease is open
 	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
 	pending     func() uint64                      // returns the number of records that are pending in the log
-	moved       func(of stateKind, from, to uint8) // called at each transition in tests; nil otherwise
+	moved       func(of stateKind, from, to uint8) // called at each transition; nil except in tests
 }
 
 // spools reports whether there is a spool.
 func (s *settings) spools() bool { return s.opt.Spill != nil }
 
-// note passes a transition to the test, if there is one.
+// note passes a transition to the function s.moved, which a test has set.
 func (s *settings) note(of stateKind, from, to uint8) {
 	if s.moved != nil && from != to {
 		s.moved(of, from, to)
@@ -117,7 +117,7 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.sess = &inflight{queue: m.queue, round: 1}
 	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
 	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, backlog: set.spools()}
-	m.handler = &asking{set: set, led: led, health: m.health}
+	m.handler = &handlerPolicy{set: set, led: led, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}
 	m.parking = &parking{set: set, led: led, queue: m.queue, streams: m.streams, account: m.account}
 	return m
@@ -126,8 +126,7 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 // next returns the next action. The order of the checks is the order of precedence. Acknowledging
 // the spool and closing a session come first, because they free memory and need no destination.
 // Spilling precedes the handler, and both precede the destination, because they make room for
-// callers. During the destination's share of the time of Close this order stays the same;
-// afterwards only save decides.
+// callers. After the destination's share of the time of Close, save alone decides.
 func (m *machine) next(now time.Time) action {
 	if m.end.stage == ended {
 		return action{do: doEnd}
@@ -169,7 +168,7 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends a batch of the log. If the batch is empty, it is settled at once and not sent.
+// add appends a batch of the log. An empty batch is settled at once and not sent.
 func (m *machine) add(now time.Time, h *holder) *entry {
 	b := h.lease.Batch()
 	e := m.queue.entryOf(h, b, now)
@@ -181,8 +180,8 @@ func (m *machine) add(now time.Time, h *holder) *entry {
 }
 
 // oldest returns the time of the oldest open record, and the time at which the oldest unsettled
-// batch was leased. The times are zero if there is none. Batches in flight are included, because a
-// batch that was appended to the spool may have left the queue.
+// batch was leased, or zero times if there is none. Batches in flight are included, because a batch
+// that was appended to the spool may have left the queue.
 func (m *machine) oldest() (record, taken time.Time) {
 	record, taken = m.queue.ring.oldest()
 	r, t := m.sess.given.oldest()
@@ -191,18 +190,18 @@ func (m *machine) oldest() (record, taken time.Time) {
 
 // ---- sending --------------------------------------------------------------
 
-// deliver sends the oldest waiting batch, or takes a step that is needed before that: it makes room
-// for parked records, reads the spool or opens a session. It opens a session only for a batch, so
-// that an idle output keeps no connection.
+// deliver sends the oldest waiting batch, or first takes a necessary step: it makes room for parked
+// records, reads the spool or opens a session. It opens a session only for a batch, so that an idle
+// output keeps no connection.
 //
 // After an answer with open records it sends nothing until all batches are answered (regroup),
 // because the open records must be sent first. It also sends nothing while too many dead letters
-// wait: if a record is refused, there must be room for a dead letter.
+// wait, because a refused record needs room for its dead letter.
 func (m *machine) deliver(now time.Time) (action, bool) {
 	if m.sess.awaited == 0 {
 		m.sess.regroup = false
 	}
-	if m.queue.idle() && !m.disk.backlog { // a search ends here if the handler has accepted its records
+	if m.queue.idle() && !m.disk.backlog { // the search ends if the handler has accepted its records
 		for _, s := range m.poison.Empty() {
 			m.parking.leave(m.queue.suspect(s))
 		}
@@ -236,8 +235,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	return m.send(now, e, limit, step.Max), true
 }
 
-// windowNow returns how many batches may be in flight. During a probe of the circuit or a search
-// the result is 1, because the answer must concern one batch only.
+// windowNow returns how many batches may be in flight. During a probe of the circuit or a search it
+// is 1, because the answer must concern one batch only.
 func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
@@ -246,7 +245,7 @@ func (m *machine) windowNow(limit int) int {
 }
 
 // send gives e, or the first records of e, to the session. The circuit limits the number of records
-// to circuitLimit, and a search limits it to searchLimit; 0 is no limit.
+// to circuitLimit, and a search to searchLimit; 0 is no limit.
 func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) action {
 	if m.parking.partHeld(e) {
 		return action{do: doAgain}
@@ -267,8 +266,7 @@ func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) a
 
 // probe sends the suspect of step, or a reference record, while nothing else is in flight, so that
 // the end of the session can be attributed to that record. If the circuit does not permit a send,
-// the destination is failing and a probe would prove nothing. In that case the search is
-// interrupted.
+// the destination is failing and a probe would prove nothing, so the search is interrupted.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
 	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept a suspect that was offered to it
@@ -347,14 +345,14 @@ func isFinal(o *batch.Outcome) bool {
 }
 
 // settle accounts for the records of e that the outcome o settles or refuses, and then handles the
-// open records. The memory of e may be freed in between, so the sizes of e are read first.
+// open records. Accounting may free the memory of e, so its sizes are read first.
 func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	n, size := e.b.Len(), e.b.Bytes() // before the memory is freed
 	if n == 1 && o.Open.Len(n) == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
 		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // the single record of e is refused
 	}
 	a := m.account.apply(e, &o)
-	if a.open+a.refused < n && o.Unnamed == 0 { // e has several records, and it is unknown which of them were accepted
+	if a.open+a.refused < n && o.Unnamed == 0 { // it is unknown which of the records of e were accepted
 		m.streams.taken(now, e.b, &o)
 		m.poison.Taken(now, e.b, &o)
 	}
@@ -408,8 +406,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	m.failed(now, s, k)
 }
 
-// referenceAnswered processes the answer to a reference record. The record is in no account,
-// because an earlier copy of it was delivered.
+// referenceAnswered processes the answer to a reference record. The account does not contain this
+// copy of a delivered record.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
 		if !m.suspected(now, e, cause(o.Why), true) {
@@ -436,7 +434,7 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 		if m.suspected(now, e, cause(o.Why), true) {
 			return
 		}
-	case batch.HoldStreams: // like other records of its stream, the record waits until the hold ends
+	case batch.HoldStreams: // like other records of its stream, the suspect waits until the hold ends
 		m.poison.Forget(e.suspect)
 		e.suspect, e.stream = nil, streamOf(e.b)
 		m.parking.hold(now, e.b, &o)
@@ -502,9 +500,8 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused is called if the session accepted nothing of e and accepts no more batches. A session
-// ends itself this way without a failure. But if the session has accepted nothing at all, that is a
-// failure.
+// refused is called if the session accepted nothing of e and accepts no more batches. This is not a
+// failure, because a session ends itself this way, unless the session has never accepted a batch.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.accepts() {
 		return
@@ -515,7 +512,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 		return
 	}
 	m.sess.unsent(e)
-	if was == live && !m.sess.answered && m.sess.awaited == 0 { // the session accepted nothing at all
+	if was == live && !m.sess.answered && m.sess.awaited == 0 { // the session has never accepted a batch
 		m.failed(now, setbackOf(fmt.Errorf("the session accepts no records: %w", err)), e.b.Len())
 	}
 }
@@ -526,8 +523,8 @@ var (
 )
 
 // sessionEnded processes the end of the session. Batches without an answer wait again; the session
-// may read them until it is closed. If the session settled nothing, its end is a failure even if it
-// was clean: otherwise sessions would be opened one after the other without a delay.
+// may read them until it is closed. If the session settled nothing, even a clean end is a failure,
+// because sessions would be opened one after another without a delay.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.sess.opened() // the session may end before Open has returned
 	if !m.sess.accepts() {
@@ -554,8 +551,8 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 }
 
 // silentFrom returns the time at which the session counts as silent, or zero if only the driver
-// limits its time. The time is set during a search only. The limit is shorter than the timeout of
-// the driver, so that other records wait less.
+// limits its time. During a search the limit is shorter than the timeout of the driver, so that
+// other records wait less.
 func (m *machine) silentFrom() (t time.Time) {
 	if e := m.sess.sole(); e != nil && !e.orphan {
 		if p := m.poison.Patience(e.kind); p > 0 {
@@ -575,7 +572,7 @@ func (m *machine) endSilent(now time.Time) {
 // ---- the spool and the handler --------------------------------------------
 
 // spill appends the oldest batch in memory to the spool if older batches are in the spool, the
-// circuit is open, or memory is full. That batch may be in flight: batches must go to the spool
+// circuit is open, or memory is full. That batch may be in flight. Batches must go to the spool
 // oldest first, so that the spool has the order of the records.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
@@ -594,8 +591,8 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	return m.disk.backlog || m.queue.behindDisk(e) || m.brk.state() == Open && !m.handler.wants(now)
 }
 
-// ask offers the oldest waiting batch to the handler, if the handler is to be asked. If that batch
-// is in the spool, it is read first, so that the handler gets the records in order.
+// ask offers the oldest waiting batch to the handler, if the handlerPolicy wants that. A batch in
+// the spool is read first, so that the handler gets the records in order.
 func (m *machine) ask(now time.Time) (action, bool) {
 	if m.handler.busy || !m.handler.wants(now) {
 		return action{}, false
@@ -614,8 +611,8 @@ func (m *machine) handTo(e *entry) action {
 }
 
 // handled processes the answer of the handler to e. If memory was full and e went into the spool
-// while the handler had it, the answer is ignored, because the records are pending in the spool. If
-// the handler has accepted such records, they arrive twice and are counted once.
+// while the handler had it, the answer is ignored, because the records are pending in the spool.
+// Records that the handler has nevertheless accepted arrive twice and are counted once.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)

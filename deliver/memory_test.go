@@ -28,8 +28,8 @@ type batchLog struct {
 
 	bell chan struct{}
 
-	// full and needs report a shortage of memory, and further the number of records that wait in
-	// addition to those in waiting. nil means none.
+	// The functions full and needs report a shortage of memory, and further the number of records
+	// that wait in addition to the field waiting. nil means none.
 	full    func() bool
 	needs   func() (drops, waits bool)
 	further func() uint64
@@ -256,7 +256,7 @@ func (g *batchLog) check(t testing.TB) {
 	}
 }
 
-// logKind selects whether a batchLog keeps open records at Close.
+// A logKind selects whether a batchLog keeps open records at Close.
 type logKind int
 
 const (

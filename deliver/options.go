@@ -143,7 +143,7 @@ func positive[T int | time.Duration](name string, value T) error {
 	return fmt.Errorf("deliver: %s is %v, must be more than 0", name, value)
 }
 
-// notBelow returns an error if the upper bound with this name and value is below its lower bound.
+// notBelow returns an error if value, an upper bound with the given name, is below its lower bound.
 func notBelow(name string, value time.Duration, leastName string, least time.Duration) error {
 	if value >= least {
 		return nil
@@ -152,7 +152,7 @@ func notBelow(name string, value time.Duration, leastName string, least time.Dur
 }
 
 // setRange sets the bounds that are zero to their defaults. If only one bound is set, the default
-// of the other is adjusted, so that the lower bound never exceeds the upper bound.
+// of the other bound is adjusted, so that the lower bound never exceeds the upper bound.
 func setRange(lower, upper *time.Duration, defaultLower, defaultUpper time.Duration) {
 	*upper = cmp.Or(*upper, max(defaultUpper, *lower))
 	*lower = cmp.Or(*lower, min(defaultLower, *upper))

@@ -53,7 +53,7 @@ func kill() {
 
 // An eventLog is a log file that survives the process. Each entry is one write:
 //
-//	life        a process has started
+//	start       a process has started
 //	w N         the call that writes record N begins
 //	W N         the call that writes record N has returned
 //	d O T N     record N, with origin O and ticket T, has arrived at the destination
@@ -175,7 +175,7 @@ func originChild(dir, plan string) error {
 	if err != nil {
 		return err
 	}
-	d.note("life")
+	d.note("start")
 	if seed, ok := strings.CutPrefix(plan, "walk "); ok {
 		return walkChild(dir, d, seed)
 	}
@@ -291,7 +291,7 @@ func deliverRest(t *testing.T, dir string) batch.Account {
 		t.Fatal(err)
 	}
 	defer d.f.Close()
-	d.note("life")
+	d.note("start")
 	w, err := openRecordingSpool(dir, d, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -312,10 +312,10 @@ func deliverRest(t *testing.T, dir string) batch.Account {
 
 // An eventSummary is the evaluation of an eventLog.
 type eventSummary struct {
-	arrived    map[string]int // number of copies of each record, by origin and ticket
-	inLastLife int            // number of copies that arrived in the last life
-	lost       []string       // records that were accepted and never arrived
-	wrong      []string
+	arrived       map[string]int // number of copies of each record, by origin and ticket
+	inLastProcess int            // number of copies that arrived in the last process
+	lost          []string       // records that were accepted and never arrived
+	wrong         []string
 }
 
 func readEventLog(t *testing.T, dir string) (c eventSummary) {
@@ -327,17 +327,17 @@ func readEventLog(t *testing.T, dir string) (c eventSummary) {
 	defer f.Close()
 	c.arrived = map[string]int{}
 	wrong := func(format string, args ...any) { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) }
-	life := 0
+	process := 0
 	named, content := map[string]string{}, map[string]string{} // record → name and name → record
-	inLife := map[string]int{}                                 // the last life in which each record arrived
-	stored, acked := map[string]int{}, map[string]int{}        // the life in which each record was stored or acknowledged
+	inProcess := map[string]int{}                              // the last process in which each record arrived
+	stored, acked := map[string]int{}, map[string]int{}        // the process in which each record was stored or acknowledged
 	returned := map[string]bool{}
 	for s := bufio.NewScanner(f); s.Scan(); {
 		w := strings.Fields(s.Text())
 		switch w[0] {
-		case "life":
-			life++
-			c.inLastLife = 0
+		case "start":
+			process++
+			c.inLastProcess = 0
 			continue
 		case "w":
 			continue
@@ -359,21 +359,21 @@ func readEventLog(t *testing.T, dir string) (c eventSummary) {
 		switch w[0] {
 		case "d":
 			c.arrived[name]++
-			c.inLastLife++
-			if inLife[name] == life {
-				wrong("record %s (%s) arrives twice in life %d; it went to the spool in life %d", n, name, life, stored[name])
+			c.inLastProcess++
+			if inProcess[name] == process {
+				wrong("record %s (%s) arrives twice in process %d; it went to the spool in process %d", n, name, process, stored[name])
 			}
-			inLife[name] = life
+			inProcess[name] = process
 			if l := acked[name]; l > 0 {
-				wrong("record %s (%s) arrives in life %d, and the spool was done with it in life %d", n, name, life, l)
+				wrong("record %s (%s) arrives in process %d, and the spool was done with it in process %d", n, name, process, l)
 			}
 		case "s":
 			if l := stored[name]; l > 0 {
-				wrong("record %s (%s) goes to the spool in life %d, and in life %d", n, name, l, life)
+				wrong("record %s (%s) goes to the spool in process %d, and in process %d", n, name, l, process)
 			}
-			stored[name] = life
+			stored[name] = process
 		case "a":
-			acked[name] = life
+			acked[name] = process
 		}
 	}
 	for n := range returned {
@@ -384,9 +384,9 @@ func readEventLog(t *testing.T, dir string) (c eventSummary) {
 	return c
 }
 
-// A process is killed after it has appended records to the spool and before its crash-safe file
-// records that, so the records are in both. They are delivered once, even if the spool had
-// delivered them before the kill, and the next process counts them once in its account.
+// A process is killed when the records are both in the spool and in its crash-safe file, which does
+// not yet record that they were appended to the spool. They are delivered once, even if the spool
+// had delivered them before the kill, and the next process counts them once in its account.
 func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 	for plan, left := range map[string]uint64{"append": 10, "ack": 5} {
 		t.Run(plan, func(t *testing.T) {
@@ -397,16 +397,16 @@ func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 				t.Errorf("the account is %s, want %s", a, want)
 			}
 			c := readEventLog(t, dir)
-			if len(c.arrived) != 10 || c.inLastLife != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
-				t.Errorf("%d records arrived, %d copies in the last life; lost: %v; wrong:\n%s", len(c.arrived), c.inLastLife, c.lost, strings.Join(c.wrong, "\n"))
+			if len(c.arrived) != 10 || c.inLastProcess != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
+				t.Errorf("%d records arrived, %d copies in the last process; lost: %v; wrong:\n%s", len(c.arrived), c.inLastProcess, c.lost, strings.Join(c.wrong, "\n"))
 			}
 		})
 	}
 }
 
-// Processes with crash-safe slabs and a spool are killed at random times. No record is lost, stored
-// in the spool twice, or delivered twice in one life. A record that was acknowledged in the spool
-// is not delivered again.
+// If processes with crash-safe slabs and a spool are killed at random times, no record is lost,
+// stored in the spool twice, or delivered twice by one process. A record that was acknowledged in
+// the spool is not delivered again.
 func TestKilledWithSpoolAtRandom(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(12, 400))
 	for round := range rounds {
@@ -418,7 +418,7 @@ func TestKilledWithSpoolAtRandom(t *testing.T) {
 		}
 		a := deliverRest(t, dir)
 		c := readEventLog(t, dir)
-		if n := uint64(c.inLastLife); a.Recovered != n || a.Delivered != n {
+		if n := uint64(c.inLastProcess); a.Recovered != n || a.Delivered != n {
 			c.wrong = append(c.wrong, fmt.Sprintf("the last account is %s, and %d copies arrived", a, n))
 		}
 		if len(c.lost) > 0 || len(c.wrong) > 0 {

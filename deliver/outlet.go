@@ -71,8 +71,8 @@ type shared struct {
 	snap  snapshot
 }
 
-// snapshot is the state of the loop when it was last published. The loop publishes it before it
-// waits, before a call that may hang, and after a call that may have taken long.
+// snapshot is the last published state of the loop. The loop publishes it before it waits, before a
+// call that may hang, and after a call that may have taken long.
 type snapshot struct {
 	stats   Stats     // the fields that the loop sets
 	lastErr error     // nil while the destination works
@@ -82,8 +82,8 @@ type snapshot struct {
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
-// newOutlet returns the outlet of a destination. o may be nil. The error names every option that is
-// out of range. start starts the loop of the outlet.
+// newOutlet returns the outlet of a destination; its method start starts the loop. o may be nil.
+// The error names every option that is out of range.
 //
 // If the driver answers within Send, the loop makes the calls of the driver, because passing each
 // batch to another goroutine would cost half a write. With a spool or a handler, the session
@@ -131,8 +131,9 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	return x, nil
 }
 
-// start starts the loop, which consumes l. Delivery of the batches that an earlier process left in
-// the spool begins at once. stop ends the loop. An outlet that was not started need not be stopped.
+// start starts the loop, which consumes l. Batches that an earlier process left in the spool are
+// delivered at once. The method stop ends the loop. An outlet that was not started need not be
+// stopped.
 func (o *outlet) start(l log) {
 	o.intake.log = l
 	go o.loop()
@@ -211,7 +212,7 @@ func (o *outlet) loop() {
 			continue
 		}
 		if o.do(a, timer); a.do >= doSpill {
-			o.publish() // publish now: the loop may run for a long time without waiting, which publishes too
+			o.publish() // published now, because the loop may run for a long time without waiting, which also publishes
 		}
 	}
 	timer.Stop()
@@ -219,16 +220,16 @@ func (o *outlet) loop() {
 	o.flushes.answer()
 	o.flushes.fail(errClosed)
 	o.intake.log.Leave()
-	if o.life != nil { // abandoned: the goroutine of the session owns the list of its batches from now on
+	if o.life != nil { // abandoned: from now on the goroutine of the session owns the list of its batches
 		o.life.whenClosed(o.m.sess.closed)
 	}
 	finished = true
 	close(o.done)
 }
 
-// collect passes the events since the last call to the machine. The inbox is processed last: a
-// result of the handler or of Close may be processed after a report of the session that arrived
-// later, but never before one that arrived earlier.
+// collect passes the events since the last call to the machine. It processes the inbox last, so
+// that a result of the handler or of Close is never processed before a report of the session that
+// arrived earlier.
 func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
 	inbox, asked := o.shared.inbox, o.shared.asked
@@ -308,8 +309,8 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	}
 }
 
-// wait waits until something happens or until the given time. A zero time is no limit. An event
-// between the decision to wait and the wait is not lost, because wake has capacity 1.
+// wait waits until something happens or until the given time. A zero time is no limit. The channel
+// wake has capacity 1, so an event just before the wait is not lost.
 func (o *outlet) wait(until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
 		left := time.Until(until)
@@ -407,7 +408,7 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	}
 }
 
-// forget removes f, whose caller has stopped waiting. Otherwise such calls would accumulate while
+// forget removes f, whose caller has stopped waiting, so that such calls do not accumulate while
 // the loop hangs in a call of the driver. If the loop has already read f, the loop removes it.
 func (o *outlet) forget(f *flush) {
 	o.shared.mu.Lock()

@@ -54,8 +54,8 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	return out, nil
 }
 
-// closeDestination closes a destination that no Output uses. The context of Close has ended, so
-// that Close does not wait.
+// closeDestination closes a destination that no Output uses. It passes an ended context, so that
+// Close does not wait.
 func closeDestination(dest Destination) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -119,7 +119,7 @@ func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 var errOversize = errors.New("the record is longer than MaxRecord")
 
 // deadLetter writes a dead letter about a record that was not accepted, unless the Output is
-// closed. In the account, the record stays dropped. c is the codec of the record; nil means text.
+// closed. The record is counted as dropped. c is the codec of the record; nil means text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
 	if o.outlet.set.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return

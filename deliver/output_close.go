@@ -39,7 +39,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
-// losses is a snapshot of the lost records. The difference of two snapshots is what a Shutdown
+// losses is a snapshot of the lost records. The difference between two snapshots is what a Shutdown
 // lost.
 type losses struct {
 	drops     batch.Drops
@@ -55,8 +55,8 @@ func (o *Output) losses() losses {
 }
 
 // lost returns the number of records lost between two snapshots, by reason. Records dropped by
-// Slab.WhenFull are not included. If dead letters are written, a refused record counts only if it
-// has none.
+// Slab.WhenFull are not included. If dead letters are written, a refused record is lost only if its
+// dead letter is missing.
 func (o *Output) lost(before, after *losses) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])

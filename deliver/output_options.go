@@ -221,7 +221,7 @@ type files struct {
 }
 
 // open opens the files named in o and sets the fields of o.Deliver that use them. The error names
-// each file that cannot be opened; the others are open.
+// each file that cannot be opened; all other files are open.
 func (f *files) open(o *OutputOptions) error {
 	var errs []error
 	bad := func(field string, err error) {

@@ -147,8 +147,8 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 }
 
-// Refuse counts a record as accepted and dropped. If the record has text, that text is written to
-// the dead-letter file.
+// Refuse counts a record as accepted and dropped, and writes its text, if any, to the dead-letter
+// file.
 func TestRefuse(t *testing.T) {
 	letters := filepath.Join(t.TempDir(), "dead.jsonl")
 	out := mustOutput(t, sendTo(func(*batch.Batch) batch.Outcome { return batch.Outcome{} }),
@@ -176,8 +176,8 @@ func TestRefuse(t *testing.T) {
 }
 
 // The error of Shutdown reports only losses during Shutdown: records that are refused or fail and
-// have no dead-letter handler, and a destination that cannot be closed. Records dropped earlier are
-// not included.
+// have no dead-letter handler, and a destination that cannot be closed. Records dropped before
+// Shutdown are not included.
 func TestShutdownNamesItsOwnLosses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refuse := func(*batch.Batch) batch.Outcome {
@@ -420,7 +420,7 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 	})
 }
 
-// A dead letter contains the id that the accepting process gave its record, also after a restart.
+// A dead letter contains the id that the accepting process gave its record, even after a restart.
 // An oversize record has no id.
 func TestDeadLettersNameTheirRecords(t *testing.T) {
 	dir := t.TempDir()
@@ -493,8 +493,7 @@ func TestBufferRecords(t *testing.T) {
 	}
 }
 
-// A destination whose outlet is inline may also refuse records without naming them
-// (Outcome.Unnamed).
+// An inline destination may also refuse records without naming them (Outcome.Unnamed).
 func TestInlineRefusedWithoutNames(t *testing.T) {
 	dest := deliver.SendFunc(deliver.Traits{Inline: true}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Unnamed: 1, Refusal: errors.New("no good")}

@@ -8,8 +8,8 @@ import (
 )
 
 // parking sets suspects and records of held streams aside, so that other records are sent. Parked
-// records keep their position in the queue. Records within Options.ParkedBytes are copied into
-// separate memory. The others stay in their slabs, which are not freed.
+// records keep their position in the queue. Within Options.ParkedBytes, records are copied into
+// separate memory. Beyond that limit they stay in their slabs, which are not freed.
 type parking struct {
 	set     *settings
 	led     *ledger
@@ -93,21 +93,21 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 func (p *parking) move(e *entry) {
 	e.copied = true
 	old := e.h
-	if old.custody != ofLog || old.lease.Keeps() {
+	if old.owner != ofLog || old.lease.Keeps() {
 		return
 	}
 	mem := new(copied)
 	mem.set(e.b)
 	to := &countedLease{b: &mem.b}
 	p.led.move(old.lease, to, countable(e.b))
-	e.h, e.b = &holder{lease: to, custody: ofCopy, no: old.no, parts: 1, parked: 1}, to.b
+	e.h, e.b = &holder{lease: to, owner: ofCopy, no: old.no, parts: 1, parked: 1}, to.b
 	old.parts--
 	old.parked--
 	p.queue.releaseUnused(old)
 }
 
 // release makes records wait again if the hold of their stream is over. They keep their position in
-// the queue, and so precede newer records.
+// the queue, before newer records.
 func (p *parking) release(now time.Time) {
 	if !p.streams.release(now) {
 		return
@@ -125,7 +125,7 @@ func (p *parking) leave(e *entry) {
 	p.queue.rest(e, waiting)
 }
 
-// hold holds the streams of the records of b, which o leaves open. The records are parked later,
+// hold holds the streams of those records of b that o leaves open. The records are parked later,
 // when they are the next to be sent.
 func (p *parking) hold(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for _, rec := range b.All() {

@@ -113,7 +113,7 @@ func TestSearchRandom(t *testing.T) {
 	})
 }
 
-// No record is dropped if a batch is refused only because of the combination of its records. Each
+// No record is dropped if a batch is refused only because of the combination of its records: each
 // record is sent alone before it may be dropped.
 func TestSearchTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func endingPeer(window int, bad func(batch.Record) bool) *peer {
 // stored returns the tickets of the records that d stored, sorted and without duplicates.
 func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Values(d.Got()))) }
 
-// A record ends every session in which it is sent. It is found among good records, and dropped as
+// A record that ends every session in which it is sent is found among good records, and dropped as
 // poison after half a minute, not earlier. The other records are delivered in order within 20
 // seconds.
 func TestPoisonThatResets(t *testing.T) {
@@ -301,8 +301,8 @@ func TestManyPoison(t *testing.T) {
 	}
 }
 
-// A server accepts only every nth message and ends the session at all others. Since the server is
-// at fault, no record is dropped.
+// If a server accepts only every nth message and ends the session at all others, no record is
+// dropped, because the server is at fault.
 func TestEveryNthMessage(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, window := range []int{1, 3} {
@@ -329,8 +329,8 @@ func TestEveryNthMessage(t *testing.T) {
 	}
 }
 
-// A server ends the session at random, at more than half of the batches, for a quarter of an hour.
-// No record is dropped.
+// If a server ends the session at random, at more than half of the batches, for a quarter of an
+// hour, no record is dropped.
 func TestRandomResets(t *testing.T) {
 	for _, p := range []float64{0.6, 0.7, 0.8, 0.9, 0.95} {
 		for _, window := range []int{1, 4} {
@@ -385,7 +385,7 @@ func testFailingServer(t *testing.T, d *peer, recover func()) {
 	mustClose(t, x)
 }
 
-// A suspect that the destination accepts in the end is not dropped, and is delivered once.
+// A suspect that the destination finally accepts is not dropped, and is delivered once.
 func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestSuspectThatIsAccepted(t *testing.T) {
 	}
 }
 
-// A suspect stays parked during outages of the destination. In the end only the bad record is
+// A suspect stays parked during outages of the destination. Finally, only the bad record is
 // dropped.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -581,17 +581,17 @@ func TestSuspectAtShutdown(t *testing.T) {
 	}
 }
 
-// ofTicket returns a batch with one record, which has the ticket.
+// ofTicket returns a batch with one record that has the given ticket.
 func ofTicket(ticket uint64) *batch.Batch {
 	var b batch.Batch
 	b.Append([]byte("x\n"), ticket, batch.Meta{})
 	return &b
 }
 
-// The storage behind one stream is full, so the server ends the session at every record of that
+// If the storage behind one stream is full, the server ends the session at every record of that
 // stream, and accepts all other streams. No record of the full stream is dropped. The other streams
-// are delivered, and the full stream is delivered when there is room again. One bad record of an
-// accepted stream is dropped as poison nevertheless.
+// are delivered, and the full stream is delivered when there is room again. A bad record of an
+// accepted stream is nevertheless dropped as poison.
 func TestOneStreamRefused(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -632,7 +632,7 @@ func TestOneStreamRefused(t *testing.T) {
 	}
 }
 
-// A destination stops answering at the records of one stream. The other streams then wait 30 s for
+// If a destination stops answering at the records of one stream, the other streams wait 30 s for
 // each of two suspects and at each retry of that stream, one sixth of the time in total. No record
 // is dropped.
 func TestOneStreamSilent(t *testing.T) {
@@ -717,10 +717,10 @@ func (s *muteSession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// A server accepts records of up to 32 KiB. At a larger record it ends the session, or stops
-// answering until the driver ends the session. Each larger record is dropped as poison within half
-// an hour, and no other record is. This holds even if all other records are larger than the usual
-// reference record of a few kilobytes.
+// If a server accepts records of up to 32 KiB only, and ends the session or stops answering at a
+// larger record, each larger record is dropped as poison within half an hour, and no other record
+// is. This holds even if all other records are larger than the usual reference record of a few
+// kilobytes.
 func TestSizeThatIsNotAccepted(t *testing.T) {
 	const most = 32 << 10
 	for _, silent := range []bool{false, true} {

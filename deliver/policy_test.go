@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// TestPolicyFigures reproduces the table of ADR 39: the records that each policy drops and the
-// longest call during one stall of the destination. Four goroutines write 10,000 records of 256 B
+// TestPolicyFigures reproduces the table of ADR 39: the records that each policy drops, and the
+// longest call, during one stall of the destination. Four goroutines write 10,000 records of 256 B
 // per second in total, each record at its scheduled time. Memory is the default, 8 × 64 KiB, and
 // one write takes 1 ms.
 func TestPolicyFigures(t *testing.T) {

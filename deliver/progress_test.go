@@ -19,7 +19,7 @@ import (
 func answerAll(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 
 // A second answer with open records is ignored, and does not change the order of later batches,
-// some of which are not sent yet.
+// even of those not sent yet.
 func TestSecondAnswerKeepsOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -70,7 +70,7 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 	}
 }
 
-// Held records are sent again in small batches while the circuit is half-open. No later record of
+// While the circuit is half-open, held records are sent again in small batches. No later record of
 // their stream is sent from the spool between these batches.
 func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// If a suspect is parked and no delivered record exists that could serve as a reference record, the
-// suspect is sent again when no other record waits.
+// If a suspect is parked and no delivered record can serve as a reference record, the suspect is
+// sent again when no other record waits.
 func TestSuspectWithoutReference(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -165,8 +165,8 @@ func TestSuspectWithoutReference(t *testing.T) {
 	})
 }
 
-// The destination answers a parked suspect. With the advice Search or Smaller the suspect is
-// dropped as poison, with Gone as failed. With HoldStreams it is held and delivered later.
+// A parked suspect that the destination answers with Search or Smaller is dropped as poison, with
+// Gone as failed. With HoldStreams it is held and delivered later.
 func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
@@ -232,8 +232,8 @@ func TestCleanEndsWithoutProgressAreDelayed(t *testing.T) {
 	})
 }
 
-// During the last part of Close, the hold of a stream expires while the handler has the records of
-// that stream. The handler keeps the records, and they are not sent.
+// If the hold of a stream expires during the last part of Close, while the handler has the records
+// of that stream, the handler keeps the records, and they are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -257,7 +257,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	})
 }
 
-// A handler that has refused records before is called again during the last part of Close.
+// A handler that has refused records is called again during the last part of Close.
 func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -284,8 +284,8 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	})
 }
 
-// When Close begins, the circuit is still open: the handler has accepted the earlier records, and
-// no others came. Records that arrive just before Close are sent to the destination.
+// Records that arrive just before Close are sent to the destination, even if the circuit is open
+// because the handler has accepted all earlier records.
 func TestCloseProbes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -313,8 +313,8 @@ func TestCloseProbes(t *testing.T) {
 	})
 }
 
-// During the search of one batch, the session ends at another batch, which was sent before. The
-// records of the other batch do not become suspects, and they are sent after the searched batch.
+// If the session ends at a batch that was sent before the search of a different batch, the records
+// of the earlier batch do not become suspects. They are sent after the searched batch.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

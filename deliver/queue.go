@@ -29,8 +29,8 @@ func (q *queue) put(e *entry, to place) {
 	e.place = to
 }
 
-// rest sets the place that e has while neither the session nor the handler has it: waiting or
-// parked. If one of them has e now, e gets this place when it comes back.
+// rest sets the place of e while neither the session nor the handler has it: waiting or parked. If
+// one of them has e now, e gets this place when it comes back.
 func (q *queue) rest(e *entry, to place) {
 	if e.count(q, to); e.place == waiting || e.place == parked {
 		q.put(e, to)
@@ -93,8 +93,8 @@ func (q *queue) insert(e *entry) {
 	q.ring = slices.Insert(q.ring, at, e)
 }
 
-// split keeps the first k records in e, and inserts an entry with the other records after e. Both
-// entries refer to the same holder, which is released with the last of them.
+// split keeps the first k records in e, and inserts an entry with the remaining records after e.
+// Both entries refer to the same holder, which is released with the last of them.
 func (q *queue) split(e *entry, k int) {
 	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
 	rest.unknown = e.unknown
@@ -117,7 +117,7 @@ func (q *queue) remove(e *entry) {
 // releaseUnused releases h if no entry refers to h and no session reads it. It does not release
 // batches of the spool: disk acknowledges those in order.
 func (q *queue) releaseUnused(h *holder) {
-	if h.parts > 0 || h.custody == ofSpool {
+	if h.parts > 0 || h.owner == ofSpool {
 		return
 	}
 	if !h.settled {
@@ -139,9 +139,9 @@ func (q *queue) spillable() *entry {
 	return q.ring.find(func(e *entry) bool { return e.inMemory() && (e.rest != parked || e.suspect == nil) })
 }
 
-// behindDisk reports whether a batch of the spool that is older than e waits to be sent. Then e
-// must go through the spool, too: sent from memory, it could overtake that batch in the next
-// session.
+// behindDisk reports whether a batch of the spool that is older than e waits to be sent. In that
+// case e must also pass through the spool, because from memory it could overtake that batch in the
+// next session.
 func (q *queue) behindDisk(e *entry) bool {
 	for _, o := range q.ring {
 		if o == e {

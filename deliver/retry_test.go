@@ -94,8 +94,8 @@ func TestRetryRest(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustFlush(t, x)
-		// The first send delivers 1 to 3. The second delivers 4 to 10 without 5 and 8, the third 5,
-		// and the fourth 8.
+		// The first send delivers records 1 to 3. The second delivers 4 to 10 without 5 and 8, the
+		// third 5, and the fourth 8.
 		if got, want := sink.Got(), []uint64{1, 2, 3, 4, 6, 7, 9, 10, 5, 8}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -106,8 +106,8 @@ func TestRetryRest(t *testing.T) {
 	})
 }
 
-// The wait that a destination asks for is the minimum delay before the next attempt. The
-// destination may ask in an answer, in the error that ends a session, or in the error of Open.
+// The wait that a destination asks for is the minimum delay before the next attempt, whether the
+// destination asks in an answer, in the error that ends a session, or in the error of Open.
 func TestRetryAfterIsAFloor(t *testing.T) {
 	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
 	for _, where := range []string{"answer", "end", "open"} {
@@ -144,8 +144,8 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 	}
 }
 
-// If a destination asks for a long wait, the circuit opens and the spool is used immediately. A
-// wait longer than maxRetryAfter is reduced to it.
+// If a destination asks for a long wait, the circuit opens and the spool is used immediately. The
+// wait is limited to maxRetryAfter.
 func TestLongRetryAfter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
@@ -259,7 +259,7 @@ func TestGone(t *testing.T) {
 
 // ---- age ----------------------------------------------------------------------
 
-// While the destination fails, records older than MaxAge are dropped. No other record is.
+// While the destination fails, records older than MaxAge are dropped, and no other records.
 func TestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)

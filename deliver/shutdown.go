@@ -16,7 +16,7 @@ import (
 // ended. Close may wait that long twice: for the driver and for the spool.
 const closeGrace = 50 * time.Millisecond
 
-// closeOnce makes the first Shutdown the only one, and stores its result.
+// closeOnce makes only the first Shutdown run, and stores its result.
 type closeOnce struct {
 	begun atomic.Bool
 	ended chan struct{} // closed when the fields below are set
@@ -92,7 +92,7 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 }
 
 // whyOver returns the reason why the time of Close is over. If ctx has not ended, its deadline is
-// so near that the rest is reserved for accounting.
+// so near that the remaining time is reserved for accounting.
 func whyOver(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 }
 
 // abandon ends the loop although a session has not closed. The memory that the session may read
-// stays unchanged until it has closed. Only the loop calls abandon.
+// does not change until the session has closed. Only the loop calls abandon.
 func (o *outlet) abandon() {
 	if open := o.m.abandon(); open && o.life != nil {
 		o.life.fence(errNoTime)

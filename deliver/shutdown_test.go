@@ -95,7 +95,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// If the deadline of a Shutdown is earlier than that of the Drain before it, the earlier one
+// If the deadline of a Shutdown is earlier than that of the preceding Drain, the earlier deadline
 // applies.
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -277,8 +277,8 @@ func TestCloseHung(t *testing.T) {
 	}
 }
 
-// A session that closes after Shutdown has returned releases its memory. The loop has ended by
-// then, so the loop must not read the list of batches; the race detector would report it.
+// A session that closes after Shutdown has returned releases its memory. The loop has ended before,
+// so it must not read the list of batches; the race detector would report it.
 func TestCloseOutlivesTheLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
@@ -407,8 +407,8 @@ func TestCloseTwice(t *testing.T) {
 	})
 }
 
-// If the context of a second Shutdown ends before the first Shutdown returns, the second returns
-// the error of its context and the current account.
+// If the context of a second Shutdown ends before the first Shutdown returns, the second call
+// returns the error of its context and the current account.
 func TestCloseTwiceWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newManual(1), nil)
@@ -701,8 +701,8 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	}
 }
 
-// If a batch waits for room in the outlet while a Send hangs, and Close runs out of time, the batch
-// is dropped, because the outlet has not accepted it.
+// A batch that waits for room in the outlet while a Send hangs is dropped when the time of Close
+// ends, because the outlet has not accepted it.
 func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const records = 60
@@ -747,8 +747,8 @@ func (d *noAnswer) Send(*batch.Batch) error {
 	return nil
 }
 
-// If the session with the answer to a record was lost, the record is unknown at Close, even if the
-// circuit has divided its batch into probes or a later session has refused it.
+// A record is unknown at Close if the session with its answer was lost, even if the circuit has
+// divided its batch into probes or a later session has refused it.
 func TestUnknownOfEarlierSessions(t *testing.T) {
 	for name, d := range map[string]*noAnswer{"cut": {}, "refused": {refuse: 2}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -764,9 +764,8 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 	}
 }
 
-// A batch waits for another call of the driver, and meanwhile the session answers an earlier batch
-// with open records. The waiting batch is not sent in that session; the open records are sent
-// first.
+// If an answer with open records arrives while a batch waits for another call of the driver, the
+// batch is not sent in that session, because the open records are sent first.
 func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -799,8 +798,8 @@ func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	})
 }
 
-// A Flush need not cover records that the destination accepts during it. If the next Flush fails,
-// Close reports them as possibly lost.
+// A Flush need not cover records that the destination accepts during the Flush. If the next Flush
+// fails, Close reports them as possibly lost.
 func TestAcceptedDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

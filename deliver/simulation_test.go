@@ -26,7 +26,7 @@ const (
 	badAppends                  // the spool cannot be written
 	badReads                    // the spool cannot be read
 	letterWaits                 // too many dead letters wait
-	waits                       // time passes independently of the machine's timers
+	waits                       // time passes without a timer of the machine
 	simFaults                   // number of the kinds above
 )
 
@@ -43,8 +43,8 @@ type simLimits struct {
 	scarce                   bool       // the log is about to drop records at some point
 	noRoom                   bool       // no memory for parked records
 	poison                   int        // the session ends at each record whose ticket is a multiple of this; 0: no such records
-	mute                     bool       // the session ends after 30 s without an answer instead of at once
-	suspectAnswer            answerKind // an answer that such a record gets sometimes; allOpen: none
+	mute                     bool       // the session ends after 30 s without an answer, not at once
+	suspectAnswer            answerKind // an answer that such a record sometimes gets; allOpen: none
 	refusesReferences        bool       // the destination refuses reference records for a time
 	age                      time.Duration
 	transitions              *transitions                             // records the state transitions; may be nil
@@ -61,8 +61,8 @@ const (
 	firstRefused                           // the first record is refused
 	firstRefusedRestOpen                   // the first record is refused, the others are open
 	smaller                                // all records are open, with the advice batch.Smaller
-	searching                              // … with batch.Search
-	holding                                // … with batch.Hold
+	searching                              // all records are open, with the advice batch.Search
+	holding                                // all records are open, with the advice batch.Hold
 	holdingStream                          // the records of one stream are open, with the advice batch.HoldStreams
 	holdingAll                             // all records are open, with the advice batch.HoldStreams
 	later                                  // all records are open, with a wait of one minute
@@ -147,7 +147,7 @@ type simulation struct {
 
 // A simSession is one session with its driver and destination.
 type simSession struct {
-	pass    passage
+	pass    sessionFilter
 	opening bool // Open has not returned
 	unmade  bool // Open has failed
 	fenced  bool // the outlet has asked the session to close
@@ -267,7 +267,7 @@ func (w *simulation) Ack(seq uint64) error {
 			w.fail("batch %d of the spool is acknowledged, but was never read", w.frames[0].seq)
 		}
 		for _, e := range w.m.sess.given { // the spool reuses the memory of the batch
-			if e.pin != nil && e.pin.custody == ofSpool && e.pin.seq == w.frames[0].seq {
+			if e.pin != nil && e.pin.owner == ofSpool && e.pin.seq == w.frames[0].seq {
 				w.fail("batch %d of the spool is acknowledged while the session may read it", e.pin.seq)
 			}
 		}
@@ -399,7 +399,7 @@ func (s *simSession) unanswered() (n int) {
 // alive reports whether the driver may still answer or end the session.
 func (s *simSession) alive() bool { return !s.pass.over && !s.unmade }
 
-// post does what life.post does.
+// post passes r to the outlet like life.post, unless the session has ended.
 func (s *simSession) post(r report) {
 	if s.pass.counts(&r) {
 		s.reports = append(s.reports, r)
@@ -457,7 +457,7 @@ func (w *simulation) maySend() bool {
 	return s != nil && len(s.work) > 0 && !s.opening && !s.unmade && !s.closed
 }
 
-// send performs the step of a life that calls Send for the next batch.
+// send performs the step of life.run that calls Send for the next batch.
 func (w *simulation) send() {
 	s := w.s
 	h := s.work[0]
@@ -498,7 +498,7 @@ func (w *simulation) arrive(n int) {
 	}
 }
 
-// store stores the records of h at the destination, except those in open and refused and those
+// store stores the records of h at the destination, except those in open and refused, and those
 // after an open record of the same stream.
 func (w *simulation) store(h *sentBatch, open, refused batch.Set) {
 	for i, t := range h.tickets {
@@ -716,8 +716,8 @@ func (w *simulation) atEnd() {
 	}
 }
 
-// A simLease is a lease of the simulated log. If the log is crash-safe, it keeps the records that are
-// not settled.
+// A simLease is a lease of the simulated log. If the log is crash-safe, the lease keeps the records
+// that are not settled.
 type simLease struct {
 	w        *simulation
 	b        *batch.Batch

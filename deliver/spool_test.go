@@ -348,8 +348,8 @@ func (s *limitedSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// If the spill fails while the batches in flight are moved into it, the rest of them are sent after
-// the records in the spill and before all newer records.
+// If the spill fails while the batches in flight are moved into it, the remaining batches are sent
+// after the records in the spill and before all newer records.
 func TestSpillFailsHalfway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), time.Second)
@@ -554,7 +554,7 @@ func (s *failOnceSpill) Next() (*batch.Batch, uint64, error) {
 	return s.Spill.Next()
 }
 
-// If one read of the spill fails while the batches in flight are moved into it, every batch is
+// If a read of the spill fails once while the batches in flight are moved into it, every batch is
 // still delivered and counted, in order.
 func TestSpilledInFlightReadFails(t *testing.T) {
 	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spill
@@ -691,9 +691,9 @@ func silent(window int) func(chan struct{}) Destination {
 	return func(chan struct{}) Destination { return newManual(window) }
 }
 
-// If a destination hangs forever and WhenFull is Spill, writers wait only for the spool, regardless
-// of whether the destination obeys its context. The next process delivers everything in order. With
-// a quota, exactly the records counted as dropped are missing.
+// If a destination hangs forever and WhenFull is Spill, writers wait only for the spool, whether or
+// not the destination obeys its context. The next process delivers everything in order. With a
+// quota, exactly the records counted as dropped are missing.
 func TestSpillWhenFull(t *testing.T) {
 	const total = 64 * 200
 	deaf := func(c chan struct{}) Destination { return destOf(testkit.NewSink(testkit.Deaf(c))) }
@@ -756,8 +756,8 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
-// Batches are in flight when spilling begins, and are answered late. The answer settles them in the
-// spool. Records that arrived are not sent again, and no newer record arrives before them.
+// A late answer to batches that were in flight when spilling began settles them in the spool.
+// Records that arrived are not sent again, and no newer record arrives before them.
 func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	for _, first := range []struct {
 		name   string
@@ -970,8 +970,8 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 	}
 }
 
-// One caller writes to a dead destination and to two working ones. The working destinations receive
-// all records on time, and the caller never waits.
+// If one caller writes to a dead destination and to two working ones, the working destinations
+// receive all records on time, and the caller never waits.
 func TestDeadBesideHealthy(t *testing.T) {
 	for _, spill := range []bool{true, false} {
 		t.Run(fmt.Sprintf("spill=%t", spill), func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 // fail. A panic of the spool becomes an error. Only the loop calls Append, Next and Ack, so these
 // calls do not overlap; sync may run at the same time.
 //
-// The ledger reads the account of the spool after each call, in the critical section in which it
-// accounts for the result. Before that, the account shows the state before the call.
+// The ledger reads the account of the spool after each call, in the same critical section in which
+// it accounts for the result of the call.
 type spooling struct {
 	spill   Spill // nil: none
 	m       *machine
@@ -43,8 +43,8 @@ func (s *spooling) append(now time.Time, e *entry) {
 	s.m.disk.spilled(now, e, seq, out, got, err)
 }
 
-// pull reads a batch from the spool. It combines small batches: otherwise a destination that
-// accepts one request per flush interval could never catch up after an outage.
+// pull reads a batch from the spool. It combines small batches, because a destination that accepts
+// one request per flush interval could otherwise never catch up after an outage.
 func (s *spooling) pull(now time.Time) {
 	out, seq, err := s.next(s.m.set.joins())
 	s.m.led.readSpill(out)
@@ -78,7 +78,7 @@ func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err 
 }
 
 // forget acknowledges batches up to sequence number seq. If that fails, a later acknowledgment
-// includes them. If the process dies before that, they are delivered again.
+// includes them. If the process dies first, they are delivered again.
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)

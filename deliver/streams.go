@@ -79,15 +79,15 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	h.tried = false
 	h.times++
 	wait := min(after, maxRetryAfter)
-	if wait <= 0 || h.times > 1 { // the stream is held again although it was held for the requested delay
+	if wait <= 0 || h.times > 1 { // the stream is held again, although it was held for the requested delay
 		most := backoff.Ceil(holdMin, holdMax, h.times-1)
 		wait = max(wait, s.set.jitter(most/2, most))
 	}
 	h.until = now.Add(wait)
 }
 
-// release marks the streams whose time has come as tried. It reports whether there are any. A stream that
-// was tried for holdMax without being held again is forgotten, with its count.
+// release marks the streams whose hold is over as tried. It reports whether there are any. A stream
+// that was tried for holdMax without being held again is forgotten, with its count.
 func (s *heldStreams) release(now time.Time) (any bool) {
 	for stream, h := range s.held {
 		switch {

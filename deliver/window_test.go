@@ -54,7 +54,7 @@ func TestWindowFlows(t *testing.T) {
 }
 
 // After an answer with open records, no new batch is sent until all batches in flight are answered.
-// Then the open records, and only they, are sent again in order.
+// Then only the open records are sent again, in order.
 func TestWindowRegroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -224,7 +224,7 @@ func TestLeaving(t *testing.T) {
 		synctest.Wait()
 		d.mustStart(t, 1, 11, 1, 21)
 		d.answer(3, allAccepted)
-		// The clean end of a session with nothing in flight is not a failure.
+		// A session that ends cleanly with nothing in flight is no failure.
 		before := time.Now()
 		d.end(nil)
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -266,7 +266,7 @@ func TestOneBatchPerSession(t *testing.T) {
 	})
 }
 
-// A session that refuses its first batch counts as a failure. Otherwise the outlet would open
+// A session that refuses its first batch counts as a failure, so that the outlet does not open
 // sessions without a pause.
 func TestSessionThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -389,8 +389,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A driver that answers within Send may have a window, too. If it answers a batch with open
-// records, the batches whose Send has not begun are sent after those records.
+// A driver that answers within Send may have a window. If it answers a batch with open records, the
+// batches whose Send has not begun are sent after those records.
 func TestOrderWithinSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -423,8 +423,8 @@ func TestOrderWithinSend(t *testing.T) {
 	})
 }
 
-// If a session refuses a batch while further batches wait for their Send, the next session sends
-// all of them.
+// If a session refuses a batch while more batches wait for their Send, the next session sends all
+// of them.
 func TestLeavingWithMoreToSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -641,8 +641,8 @@ func TestAnsweredAndRefused(t *testing.T) {
 	})
 }
 
-// The oldest batch may be in the queue, or only in the list of batches given to a session. The
-// oldest record is determined by its own timestamp.
+// The oldest record is determined by its timestamp. The oldest batch may be in the queue, or only
+// in the list of batches given to a session.
 func TestOldestOfEveryList(t *testing.T) {
 	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
 	of := func(s, own int64) *entry {

@@ -54,7 +54,7 @@ func isNilPointer(w io.Writer) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// writer is the driver of an io.Writer. Its sessions have no state. The driver remembers where an
+// writer is the driver of an io.Writer. Its sessions have no state. The driver stores where an
 // incomplete write stopped, so that the next session resumes there. One goroutine at a time calls
 // the driver, so it needs no lock.
 type writer struct {
@@ -132,7 +132,7 @@ func (d *writer) send(b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// outcomeOfWrite returns the outcome of b if k of its records were written and then err occurred. A
+// outcomeOfWrite returns the outcome of b if k of its records were written before err occurred. A
 // closed file or pipe never accepts anything again.
 func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	if k >= b.Len() {
@@ -244,8 +244,8 @@ func (d *writer) miscount(err error) {
 	}
 }
 
-// note stores the position at which the write stopped: the record of b with the first byte that is
-// not written. It returns the index of that record.
+// note stores the position at which the write stopped: the record of b with the first unwritten
+// byte. It returns the index of that record.
 func (d *writer) note(b *batch.Batch) (k int) {
 	left := d.done
 	for i, r := range b.All() {

@@ -25,7 +25,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A page is an io.Writer that stores its data in memory and fails as act decides.
+// A page is an io.Writer that stores its data in memory and fails as the function act decides.
 type page struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -136,9 +136,8 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 	return d
 }
 
-// If a writer misbehaves, but does not fail permanently, each line arrives complete, once and in
-// order, and the account is correct. This includes outputs with a spool, whose session has its own
-// goroutine.
+// If a writer misbehaves but does not fail permanently, each line arrives complete, once and in
+// order, and the account is correct, even with a spool, where the session has a separate goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false
@@ -557,8 +556,8 @@ func TestWriterHangs(t *testing.T) {
 	})
 }
 
-// If the time of Close ends while the outlet waits between two sessions and its window is full, the
-// goroutine of the outlet ends, too. The bubble fails if it remains.
+// If the time of Close ends while the outlet waits between two sessions with a full window, the
+// goroutine of the outlet ends. The bubble fails if it remains.
 func TestCloseBetweenSessionsOfAWriter(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
 		for delay := range 20 { // the destination is called at some of these times, and the outlet waits at the others

@@ -7,22 +7,22 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// asking decides when waiting records are offered to the error handler. That is the case when:
+// A handlerPolicy decides when waiting records are offered to the error handler. That is the case when:
 //
 //   - more than PendingLimit records wait, and the circuit is open, its probe hangs or, with
 //     HandlerFirst, the delay before the next attempt is running;
 //   - memory is about to drop records;
 //   - the destination's share of the time of Close is over.
 //
-// A probe of the circuit that is due is sent first: otherwise a handler that accepts everything
-// would prevent it.
-type asking struct {
+// A probe of the circuit that is due is sent first, because a handler that accepts everything would
+// prevent it.
+type handlerPolicy struct {
 	set    *settings
 	led    *ledger
 	health *health
 
 	needs   needs
-	busy    bool      // the handler is processing a batch; it gets one at a time
+	busy    bool      // the handler is processing a batch; it gets one batch at a time
 	at      time.Time // the handler is not called before this time; zero: no limit
 	due     uint64    // number of records to offer before PendingLimit is checked again
 	fails   int       // number of consecutive failed calls of the handler
@@ -38,22 +38,22 @@ type needs struct {
 	waits bool // a call without a time limit has been waiting for memory for a while
 }
 
-// opened is called when the circuit has opened. The handler is asked at once, unless its last call
-// failed. After that wakeAt makes the loop ask the handler again at intervals of Options.askEvery.
-func (a *asking) opened(now time.Time) {
+// opened is called when the circuit has opened. The handler is called at once, unless its last call
+// failed. Later calls are at intervals of Options.askEvery (see wakeAt).
+func (a *handlerPolicy) opened(now time.Time) {
 	if a.fails == 0 {
 		a.at = now
 	}
 }
 
-// relieved is called when the destination has accepted records. The waiting records are sent to the
-// destination, not offered to the handler.
-func (a *asking) relieved() { a.due, a.relieves = 0, false }
+// relieved is called when the destination has accepted records. The waiting records are then sent
+// to the destination, not offered to the handler.
+func (a *handlerPolicy) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer waiting records to the handler. When PendingLimit is exceeded, all
-// records waiting at that time are offered (due). If only the excess were offered, the number of
-// waiting records would stay near the limit forever.
-func (a *asking) wants(now time.Time) bool {
+// records that wait at that time are offered (the field due). If only the excess were offered, the
+// number of waiting records would stay near the limit forever.
+func (a *handlerPolicy) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {
 		return false
 	}
@@ -67,7 +67,7 @@ func (a *asking) wants(now time.Time) bool {
 
 // cause returns the reason for the next call of the handler. late is set if Close has no more time
 // for the destination.
-func (a *asking) cause(late bool) error {
+func (a *handlerPolicy) cause(late bool) error {
 	switch cause := a.health.brk.cause; {
 	case cause != nil:
 		return &openError{cause}
@@ -79,31 +79,31 @@ func (a *asking) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns the number of records that are not settled: those in copies, in the spool and in
-// the log. Records in flight are included.
-func (a *asking) pending() uint64 {
+// pending returns the number of records that are not settled, in copies, in the spool and in the
+// log. Records in flight are included.
+func (a *handlerPolicy) pending() uint64 {
 	return a.led.account().Pending.Total() + a.set.pending()
 }
 
 // betweenAttempts reports whether the delay before the next attempt is running and HandlerFirst
 // permits offers during that delay.
-func (a *asking) betweenAttempts(now time.Time) bool {
+func (a *handlerPolicy) betweenAttempts(now time.Time) bool {
 	return a.set.opt.HandlerFirst && a.health.failing() && now.Before(a.health.notBefore)
 }
 
-// relieve reports whether to ask the handler in any state of the circuit, because memory is short.
-// The result stays true until the destination accepts records. Before the handler is asked, the
-// machine sends all batches that it may send. A call that waits for memory without a time limit
-// matters only while the destination fails, not while it is slow.
-func (a *asking) relieve() bool {
+// relieve reports whether to call the handler in any state of the circuit, because memory is short.
+// The result stays true until the destination accepts records. The machine first sends all batches
+// that it may send. A call that waits for memory without a time limit matters only while the
+// destination fails, not while it is slow.
+func (a *handlerPolicy) relieve() bool {
 	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()
 	return a.relieves
 }
 
-// wakeAt returns the time at which the handler must be asked again if no event occurs, or zero for
-// never. Without this time, records that accumulate in the log would not be offered, because they
-// cause no event.
-func (a *asking) wakeAt(now time.Time) (t time.Time) {
+// wakeAt returns the time at which the handler must be called again if no event occurs, or zero for
+// never. Records that accumulate in the log cause no event, so without this time they would not be
+// offered.
+func (a *handlerPolicy) wakeAt(now time.Time) (t time.Time) {
 	if !a.set.handler || a.busy || a.set.opt.askEvery <= 0 {
 		return t
 	}
@@ -116,7 +116,7 @@ func (a *asking) wakeAt(now time.Time) (t time.Time) {
 // answered processes the answer of the handler to n records. After a failure, the next call follows
 // after a random delay (full jitter), as for a destination. Only the first failure of a series is
 // reported.
-func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
+func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()
 	if err == nil || out.Open.Empty() && out.Refused.Empty() {
