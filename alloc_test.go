@@ -30,8 +30,8 @@ func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	}
 }
 
-// No logging call with scalar attributes allocates, whatever their number, the kind of logger and
-// the output.
+// No logging call with scalar attributes allocates, for any number of attributes, kind of logger
+// and output.
 func TestZeroAllocs(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -122,8 +122,8 @@ func TestLargeScratchIsNotKept(t *testing.T) {
 	}
 }
 
-// After a large record, a scratch borrows pooled memory for each of the next records. It stops
-// after shrinkAfter records without a large one.
+// After a large record, a scratch borrows pooled memory for each of the next records, until
+// shrinkAfter consecutive records were small.
 func TestScratchReusesPooledMemory(t *testing.T) {
 	before := bigRecords.Stats()
 	s := newScratch(1)
@@ -166,7 +166,7 @@ func TestScratchReusesPooledMemory(t *testing.T) {
 	}
 }
 
-// Large records do not allocate, also if most records are small.
+// Large records do not allocate, even if most records are small.
 func TestLargeRecordsDoNotAllocate(t *testing.T) {
 	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())))
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// After the end of a burst, and not before, the number of its last omitted records is logged.
+// The number of a burst's last omitted records is logged after the end of the burst, and not
+// before.
 func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var w lines

@@ -108,7 +108,7 @@ func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 		if err := <-flushed; !errors.Is(err, deliver.ErrOpen) || time.Since(begun) > 0 {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
-		close(answer) // the destination accepts everything from now on
+		close(answer) // the destination accepts all further records
 		if err := l.Router().Flush(context.Background()); !errors.Is(err, deliver.ErrOpen) {
 			t.Error(err)
 		}

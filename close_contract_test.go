@@ -50,7 +50,7 @@ var entryPoints = []struct {
 	{"router", true, openRouter},
 }
 
-// A fakeDest is the destination of a test. state is "down", "hangs", "slow" or "well".
+// A fakeDest is the destination of a test. Its state is "down", "hangs", "slow" or "well".
 type fakeDest struct {
 	state   string
 	release chan struct{} // closed at the end of the test
@@ -262,7 +262,7 @@ func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e e
 	}
 }
 
-// write1000 writes 1000 records, and waits until attempts to deliver them have failed.
+// write1000 writes 1000 records and waits until attempts to deliver them have failed.
 func (e entryPoint) write1000(t *testing.T) {
 	t.Helper()
 	for i := range 1000 {
@@ -299,7 +299,7 @@ func wantKept(t *testing.T, rep batch.Report, err error) {
 	}
 }
 
-// wantLost fails unless err has one line with the number of lost records, 1000, and wraps the error
+// wantLost fails unless err is one line with the number of lost records, 1000, and wraps the error
 // why.
 func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	t.Helper()
@@ -376,8 +376,8 @@ func TestCloseCancelled(t *testing.T) {
 	}
 }
 
-// Records dropped by the policy for full memory before Close are not part of its error. Close may
-// be called concurrently with writes and with another Close.
+// Records that were dropped before Close because memory was full are not part of the error of
+// Close. Close may be called concurrently with writes and with another Close.
 func TestCloseBesideWrites(t *testing.T) {
 	contract(t, "slow", false, func(t *testing.T, e entryPoint) {
 		var wg sync.WaitGroup

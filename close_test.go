@@ -137,7 +137,7 @@ func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 	}
 }
 
-// A failure during Close is in the report and in the error, with the name of the output. The other
+// A failure during Close is in the report and in the error, with the name of the output. All other
 // outputs are closed.
 func TestCloseErrorsNameOutput(t *testing.T) {
 	bad, panics, exits, good := &device{}, &device{}, &device{}, &device{}
@@ -163,7 +163,7 @@ func TestCloseErrorsNameOutput(t *testing.T) {
 	if got := good.called(); got != "sync sync close" {
 		t.Errorf("the output that does not fail: %q", got)
 	}
-	// All methods of each writer are called, even if an earlier one failed.
+	// All methods of each writer are called, even after a method has failed.
 	for d, want := range map[*device]string{
 		bad: "flush flush sync close", panics: "flushctx flushctx sync close", exits: "sync sync close",
 	} {
@@ -207,7 +207,7 @@ func TestUnsupportedSyncIsNoError(t *testing.T) {
 }
 
 // Close returns at the end of its context, even if an output hangs. The report names the unfinished
-// output. That output is closed when its write returns.
+// output, which is closed when its write returns.
 func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 	for _, where := range []string{"write", "flush", "sync", "close"} {
 		t.Run(where, func(t *testing.T) {
@@ -484,8 +484,8 @@ func TestOnErrorLogs(t *testing.T) {
 	close(release)
 }
 
-// A SlabWriter as an output, with and without CloseWriter: when Close returns, all records are
-// written, and the account of the output equals the account of the SlabWriter.
+// When Close of a Router returns, all records of a SlabWriter output are written, with and without
+// CloseWriter. The account of the output equals that of the SlabWriter.
 func TestSlabWriterAsOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines
@@ -591,7 +591,7 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 }
 
 // With slab.Block there is no timeout: the caller waits, and its record does not reach the other
-// outputs. When the destination continues, no record is lost.
+// outputs meanwhile. When the destination continues, no record is lost.
 func TestSlabBlockDelaysOtherOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A script is a writer that answers each Write with the next of its steps, and keeps the accepted
+// A script is a writer that responds to each Write with its next step, and keeps the accepted
 // bytes. After the last step it accepts everything.
 type script struct {
 	steps []func(p []byte) (int, error)
@@ -58,7 +58,8 @@ func half(err error) func([]byte) (int, error) {
 
 var errTest = errors.New("test error")
 
-// Three records are written. The steps determine how the write of the second record fails.
+// A failed write of the second of three records has the expected effect on the output, the error
+// and the account.
 func TestDirectWriteErrors(t *testing.T) {
 	one, two, three := msg("one"), msg("two"), msg("three")
 	h := len(two) / 2
@@ -162,7 +163,7 @@ func TestDirectEAGAINFailsAfterBusyTimeout(t *testing.T) {
 	})
 }
 
-// One newline ends a torn record, however many later writes fail.
+// A torn record is ended by one newline, even if several later writes fail.
 func TestTornRecordIsEndedOnce(t *testing.T) {
 	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // the first record is torn
 		func(p []byte) (int, error) { return len(p), nil }, answer2(0, errTest)}}
@@ -264,8 +265,7 @@ func TestGoexitInWriterEndsOnlyGoroutine(t *testing.T) {
 	ev.wantOps(t, r, "bad panic", "bad recovered")
 }
 
-// When Handle returns, the record is in the file. It was written with one Write and without a
-// goroutine.
+// When Handle returns, the record is in the file, written with one Write and without a goroutine.
 func TestDirectRecordIsInFileAfterHandle(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(name)
@@ -302,8 +302,8 @@ func TestDirectRecordIsInFileAfterHandle(t *testing.T) {
 	}
 }
 
-// Writes to a writer that is not safe for concurrent use are serialized, also if two routes have
-// the same writer.
+// Writes to a writer that is not safe for concurrent use are serialized, even if two routes share
+// the writer.
 func TestDirectWritesAreSerialized(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, longBusyTimeout,
@@ -463,7 +463,7 @@ func TestContentionDropsNothing(t *testing.T) {
 }
 
 // With random faults of a line-based writer, each delivered record is written completely, once, on
-// a separate line and in order. Other records are written at most in part.
+// a separate line and in order. Dropped records may be written in part.
 func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 	for seed := range testkit.Walks(t, 100) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -505,8 +505,8 @@ func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 		if st := outputStats(t, r, "w"); st.Delivered != uint64(len(want)) || st.Accepted != 200 {
 			t.Fatalf("seed %d: %v, want %d delivered", seed, st, len(want))
 		}
-		// If the writer returned a wrong result, a record that counts as dropped may have been
-		// written completely.
+		// If the writer has returned a wrong result, a record that counts as dropped may be
+		// complete.
 		k := 0
 		for line := range strings.Lines(got.String()) {
 			if k < len(want) && line == want[k] {

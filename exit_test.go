@@ -46,7 +46,7 @@ func TestExitClosesRouters(t *testing.T) {
 	}
 }
 
-// A hanging router does not prevent the end of the program.
+// Exit ends the program even if a router hangs.
 func TestExitReturnsAlthoughRouterHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var took time.Duration
@@ -72,7 +72,7 @@ func TestExitReturnsAlthoughRouterHangs(t *testing.T) {
 	})
 }
 
-// captureStderr redirects os.Stderr to a file until the result is called.
+// captureStderr redirects os.Stderr to a file until the returned function is called.
 func captureStderr(t *testing.T) (text func() string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))

@@ -43,10 +43,10 @@ func (e *fileEvents) all() []string {
 	return append([]string(nil), e.texts...)
 }
 
-// A log file is deleted or moved while it is in use, alone or with its directory. Records flushed
-// after that are in a new file with the same name. One event reports the loss of the file. The
-// directory is created again only with MakeDirs. Without a directory, records wait if it was
-// deleted, and are in the old file if it was moved.
+// If a log file in use is deleted or moved, alone or with its directory, records flushed afterwards
+// are in a new file with the same name, and one event reports the loss. The directory is created
+// again only with MakeDirs. Without a directory, records wait if it was deleted, and are in the old
+// file if it was moved.
 func TestFileIsGone(t *testing.T) {
 	type state struct {
 		t               *testing.T
@@ -168,7 +168,7 @@ func TestFileIsGone(t *testing.T) {
 	}
 }
 
-// Every second, the file is compared with its path, even if no records are written.
+// The file is compared with its path every second, even if no records are written.
 func TestIdleFileIsGone(t *testing.T) {
 	for name, gone := range map[string]func(path string) error{
 		"was deleted": os.Remove,

@@ -94,8 +94,8 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// A caller waits at most the duration busy for a section that does not end. Later callers do not
-// wait until the section ends.
+// A caller waits at most the duration busy for a section that does not end. Later callers are
+// turned away at once, until the section ends.
 func TestGateStuckTurnsCallersAway(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 			var events []string
 			g.onStuck = func() { events = append(events, "stuck") }
 			g.onFree = func() { events = append(events, "free") }
-			// Callers first wait without the section being stuck, so that the timer is running.
+			// Callers first wait for sections that end, so that the timer is running.
 			if late > 0 {
 				g.tryLock()
 				var wg sync.WaitGroup

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A file output has one goroutine, also while records are written.
+// A file output has one goroutine, even while records are written.
 func TestFileOutputHasOneGoroutine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

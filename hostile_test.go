@@ -18,7 +18,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Values whose methods panic, loop or call runtime.Goexit, such as have crashed loggers.
+// Types of values whose methods panic, loop or call runtime.Goexit, as values that have crashed
+// loggers do.
 type (
 	badValuer   struct{}
 	loopValuer  struct{}
@@ -86,8 +87,8 @@ func hostile() map[string]slog.Attr {
 	}
 }
 
-// No panic reaches the caller, each record arrives on one valid line, and later records are not
-// affected.
+// If a method of a value panics, the panic does not reach the caller, each record arrives on one
+// valid line, and later records are not affected.
 func TestHostileValuesAffectNoOtherRecord(t *testing.T) {
 	var js, lf, con bytes.Buffer
 	k := &memOutput{}
@@ -169,7 +170,7 @@ type valuer func() slog.Value
 
 func (f valuer) LogValue() slog.Value { return f() }
 
-// The methods of an error are called once per route and record, whatever the number of outputs.
+// The methods of an error are called once per route and record, for any number of outputs.
 func TestErrorMethodsAreCalledOncePerRoute(t *testing.T) {
 	var text, unwrap, stack int
 	chain := &encode.Options{Errors: "chain"}

@@ -45,8 +45,8 @@ func TestEnabledForAny(t *testing.T) {
 	want(slog.LevelInfo)
 }
 
-// Random levels of names and outputs are compared with an independent implementation of the rules
-// of SetLevel.
+// For random levels of names and outputs, the router behaves like an independent implementation of
+// the rules of SetLevel.
 func TestLevelsModel(t *testing.T) {
 	all := []slog.Level{slog.LevelDebug - 1, slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError, slog.LevelError + 1}
 	names := []string{"", "db", "db.pool", "db.pool.x", "web", "dbx"}

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A failingDest is a destination whose calls panic or call runtime.Goexit until well is set. If how
-// is "open", opening a session panics.
+// A failingDest is a destination whose calls panic or call runtime.Goexit until the field well is
+// set. If the field how is "open", opening a session panics.
 type failingDest struct {
 	how  string // "panic", "goexit" or "open"
 	well atomic.Bool
@@ -61,7 +61,8 @@ func (d badOpen) Open(l deliver.Life) (deliver.Session, error) {
 	return s, err
 }
 
-// Each panic of a destination is counted. Only the first one since the last success is reported.
+// Each panic of a destination is counted, but only the first panic since the last success is
+// reported.
 func TestPanicsAreReportedOnce(t *testing.T) {
 	for _, how := range []string{"panic", "goexit", "open"} {
 		for name, output := range map[string]func(*failingDest, ...OutputOption) OutputSpec{

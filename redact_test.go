@@ -235,7 +235,7 @@ func TestSlogtestWithRedaction(t *testing.T) {
 	}
 }
 
-// The attributes outside open groups and the attributes of open groups are redacted.
+// Attributes outside and inside open groups are redacted.
 func TestRedactionOutsideGroups(t *testing.T) {
 	from := forebay.Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.String("token", "t"), slog.Group("g", "pin", 1, "c", 2))

@@ -27,7 +27,7 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// secret must not appear in any output. secretPattern matches it.
+// secret must not appear in any output. It matches secretPattern.
 const secret = "hunter2-S3CR3T-4111111111111111"
 
 var secretPattern = regexp.MustCompile(`hunter2-S3CR3T-\d{16}`)
@@ -70,7 +70,7 @@ func (c *fluentJSON) WriteRecord(p []byte, _ batch.Meta) error {
 	return err
 }
 
-// A view is a Router with one encoder, and the bytes it writes.
+// A view is a Router with one encoder, and the bytes that it writes.
 type view struct {
 	name string
 	*forebay.Router

@@ -53,7 +53,7 @@ func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	}
 }
 
-// A record is encoded once per route, whatever the number of outputs. It is not encoded for a route
+// A record is encoded once per route, for any number of outputs. It is not encoded for a route
 // whose outputs do not accept the level.
 func TestOneEncodePerRoute(t *testing.T) {
 	a, b := &countingEncoder{Encoder: plain()}, &countingEncoder{Encoder: plain()}
@@ -291,7 +291,7 @@ func TestContextAttributesPrecedeArguments(t *testing.T) {
 	}
 	ev.wantOps(t, r, "context panic")
 
-	// Attributes that a Context function appended to its slice and did not return are cleared.
+	// Attributes that a Context function has appended but not returned are cleared.
 	s := r.h.core.pool.get()
 	r.h.core.addContext(ctx, s)
 	for _, a := range s.attrs[:cap(s.attrs)] {
@@ -395,8 +395,8 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 			if how == "shrunk" {
 				return // the first encoder receives an empty slice, so it cannot return a shorter one
 			}
-			// A router with one route and one output, which uses core.sole, behaves in the same
-			// way.
+			// A router with one route and one output, which uses core.sole, behaves like a router
+			// with several.
 			bad.n = 0
 			ev = &eventLog{}
 			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))
@@ -433,8 +433,8 @@ func (s shrinkingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta
 	return s.Scope.Append(dst, r)
 }
 
-// A brokenScope is a scope whose methods WithAttrs and WithGroup fail. In that case the router uses
-// the scope unchanged.
+// A brokenScope is a scope whose methods WithAttrs and WithGroup fail. The router then uses the
+// scope unchanged.
 type brokenScope struct{ encode.Scope }
 
 func (brokenScope) WithAttrs([]slog.Attr) encode.Scope { panic("oops") }

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A program ends in each way listed in docs/CRASH-SAFETY.md while a record is in memory: ordinary
-// memory, or crash-safe memory on a tmpfs or a disk. The next start delivers exactly the records
-// that survive according to that page.
+// If a program ends in a way listed in docs/CRASH-SAFETY.md while a record is in ordinary memory,
+// or in crash-safe memory on a tmpfs or a disk, the next start delivers exactly the records that
+// survive according to that page.
 func TestSurvives(t *testing.T) {
 	if how := os.Getenv("FOREBAY_END"); how != "" {
 		endAs(how)
@@ -74,8 +74,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// survivor returns an output that delivers nothing before Close. safe is the directory of
-// crash-safe memory; "" means ordinary memory.
+// survivor returns an output that delivers nothing before Close. The parameter safe is the
+// directory of crash-safe memory; "" means ordinary memory.
 func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec {
 	opts := []OutputOption{Name("app"), Delivery(func(o *deliver.OutputOptions) { o.Slab.FlushInterval = -1 })}
 	if safe != "" {
@@ -84,12 +84,12 @@ func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec
 	return Writer(w, opts...)
 }
 
-// endAs runs in a child process, which it ends in the way named how.
-func endAs(how string) {
+// endAs runs in a child process, which it ends in the given way.
+func endAs(way string) {
 	f, err := os.Create("app.log")
 	testkit.Must(err)
 	log, err := New(survivor(writerFunc(func(p []byte) (int, error) {
-		if how == "close" {
+		if way == "close" {
 			select {}
 		}
 		return f.Write(p)
@@ -97,8 +97,8 @@ func endAs(how string) {
 	testkit.Must(err)
 	log.Info("before")
 	testkit.Must(os.WriteFile("logged", nil, 0o600))
-	if how != "close" {
-		testkit.Die(how)
+	if way != "close" {
+		testkit.Die(way)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -111,7 +111,7 @@ func endAs(how string) {
 	os.Exit(1)
 }
 
-// withClose returns deaths, extended by "close": a Close that does not finish in time.
+// withClose returns deaths with the additional key "close": a Close that does not finish in time.
 func withClose(deaths map[string]string) map[string]string {
 	all := maps.Clone(deaths)
 	all["close"] = "kept"

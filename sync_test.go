@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A program ends in each way listed in docs/EXITS.md, immediately after a record. The record is in
+// If a program ends in a way listed in docs/EXITS.md immediately after a record, the record is in
 // the file, or is lost, as that page documents.
 func TestExits(t *testing.T) {
 	if mode := os.Getenv("FOREBAY_EXIT"); mode != "" {

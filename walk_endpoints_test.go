@@ -36,8 +36,8 @@ type key struct{ goroutine, n int }
 
 func (k key) String() string { return fmt.Sprintf("%d.%d", k.goroutine, k.n) }
 
-// tokenOf returns the text that identifies the record k in any encoding. Its length and content
-// follow from k and size, so that readToken detects a torn or damaged record.
+// tokenOf returns the text that identifies the record k in any encoding. The length and content of
+// the text follow from k and size, so that readToken detects a torn or damaged record.
 func tokenOf(k key, size int) string {
 	p := fmt.Appendf(nil, "K%dN%dL%dX", k.goroutine, k.n, size)
 	for i := range size {
@@ -178,7 +178,7 @@ type arrival struct {
 }
 
 // An endpoint is a place where records arrive: a destination, a fallback, or the place of dead
-// letters. It continues to exist when a simulated process ends.
+// letters. It outlives the simulated processes.
 type endpoint struct {
 	behavior
 	o       *out
@@ -267,16 +267,16 @@ func (e *endpoint) noteDeath() {
 	e.deathIn = proc
 }
 
-// suspect records that a session ended when recs were sent. If recs is one record, it may be
-// parked, and later records may pass it.
+// suspect records that a session ended when recs were sent. A single record in recs may be parked,
+// so that later records pass it.
 func (e *endpoint) suspect(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc, recs)
 }
 
-// refuse records that a request with recs was refused as too large. If recs is one record, it is
-// dropped and does not arrive in this process. It may arrive in the next process, out of order: the
-// spool may keep it in a batch with open records.
+// refuse records that a request with recs was refused as too large. A single record in recs is
+// dropped and does not arrive in this process. It may arrive in the next process, out of order,
+// because the spool may keep it in a batch with open records.
 func (e *endpoint) refuse(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc+1, recs)

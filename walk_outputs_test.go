@@ -516,7 +516,8 @@ func (o *out) collect() {
 }
 
 // parkedCount returns how many records may have arrived after later ones because they were parked.
-// A TCP server does not know at which record it has reset a connection.
+// The endpoint does not know which records these are, because a TCP server does not know at which
+// record it has reset a connection.
 func (o *out) parkedCount() (n uint64) {
 	if o.kind == "net" {
 		for _, w := range o.outputs {

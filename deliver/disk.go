@@ -9,14 +9,14 @@ import (
 )
 
 // disk is the machine's view of the spool: which batches the spool has handed out, and whether it
-// may have more. The machine does not call the spool. The
-// component spooling makes the calls and reports the results.
+// may have more. The machine does not call the spool: the type spooling makes the calls and reports
+// the results.
 //
 //	spool   [ out: handed out, not acknowledged | backlog: not handed out ]
 //
 // Batches are acknowledged oldest first, when none of their records is open and no session reads
-// them, because the spool then reuses their memory. As long as the backlog is not empty, newer
-// records must follow it through the spool: the order on disk is the order of delivery.
+// them, because the spool then reuses their memory. While the backlog is not empty, newer records
+// must also pass through the spool, because the order on disk is the order of delivery.
 type disk struct {
 	set    *settings
 	led    *ledger

@@ -145,7 +145,7 @@ func ExampleCrashSafe() {
 	// Output: kept from here on
 }
 
-// If memory is full, the oldest debug records are dropped, and errors wait for room.
+// If memory is full, the oldest debug records are dropped, and error records wait for room.
 func ExampleDropOldest() {
 	w, err := forebay.NewSlabWriter(os.Stdout, &slab.Options{
 		WhenFull:          slab.DropOldest(),

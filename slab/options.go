@@ -156,7 +156,7 @@ func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 // many slabs.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
-// spillPatience is the maximum time of a wait under [Spill].
+// spillPatience is the maximum time that a write waits under [Spill].
 const spillPatience = 5 * time.Second
 
 // Spill moves the oldest slabs to disk, even while the destination is available. It requires a

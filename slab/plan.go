@@ -184,7 +184,7 @@ func (w *Workload) check() error {
 	return nil
 }
 
-// slotted returns M', the mean size of a record with its slot in bytes.
+// slotted returns M': the mean size of a record with its slot, in bytes.
 func (w *Workload) slotted() float64 { return w.RecordBytes + layout.SlotBytes }
 
 // records returns the number of records that one slab holds.
@@ -245,7 +245,7 @@ func (w *Workload) keepsUp(slabBytes int) error {
 		ErrTooSlow, units.Size(math.Trunc(drain*w.RecordBytes)), why, units.Size(math.Trunc(w.Rate*w.RecordBytes)))
 }
 
-// withinBudget halves slabs from size down until the spike fits MemoryBytes.
+// withinBudget halves the slab size, beginning with size, until the spike fits MemoryBytes.
 func (w *Workload) withinBudget(size int) (Sizing, error) {
 	floor := max(w.minSlab(), layout.MinSlabBytes)
 	var best Sizing
@@ -274,7 +274,7 @@ func (w *Workload) withinBudget(size int) (Sizing, error) {
 		ErrMemory, w.Spike, units.Size(float64(need)), units.Size(float64(w.MemoryBytes)), best.Absorbs.Round(100*time.Microsecond))
 }
 
-// sizing describes count slabs of slabBytes under w after a spike.
+// sizing describes count slabs of slabBytes under w, after a spike of the given length.
 func (w *Workload) sizing(slabBytes, count int, spike time.Duration) Sizing {
 	records := w.records(slabBytes)
 	absorbs := math.Floor(float64(count-2-w.Window) * records / w.Rate * 1e9)
@@ -294,7 +294,8 @@ func (w *Workload) catchUp(slabBytes int, spike time.Duration) time.Duration {
 	return duration(w.arrive(spike) / (w.drainRate(slabBytes) - w.Rate) * 1e9)
 }
 
-// duration converts nanoseconds, stopping at the longest Duration.
+// duration converts nanoseconds to a Duration. A value that is too large becomes the longest
+// Duration.
 func duration(ns float64) time.Duration {
 	if ns >= math.MaxInt64 {
 		return math.MaxInt64
