@@ -364,7 +364,8 @@ func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	})
 }
 
-// The count of sections does not overflow: the method leave moves its top bit from state to folded.
+// The number of sections does not overflow the bits of gate.state: gate.leave moves the highest bit
+// of the number to gate.folded.
 func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)
 	g.state.Store((gateFoldCount - 3) * gateDone)

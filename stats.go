@@ -140,8 +140,8 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// accountNow returns the account of the output. It reads the counters in an order in which a
-// concurrently written record is pending, not missing.
+// accountNow returns the account of the output. It reads the counters in such an order that a record
+// that is written at the same time counts as pending, instead of being missing.
 func (o *output) accountNow() (a batch.Account) {
 	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {

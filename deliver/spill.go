@@ -54,8 +54,7 @@ type joiner interface {
 }
 
 // joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.
-// Such a batch is copied to memory: at most 256 KiB of payload, and slots of the same size in
-// total.
+// Such a batch is copied to memory: at most 256 KiB of payload and 256 KiB of slots.
 const (
 	joinedBytes   = 256 << 10
 	joinedRecords = joinedBytes / layout.SlotBytes

@@ -45,9 +45,9 @@ type Driver struct {
 	body []byte
 }
 
-// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The error lists every problem of c, or concerns a file named
-// in c. New does not connect.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery; the function [To] of
+// this package does both. The error lists every problem of c, or concerns a file named in c. New
+// does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {

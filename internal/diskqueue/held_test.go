@@ -127,7 +127,7 @@ func TestHeldEndsAtDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Bytes of a segment that continue beyond the first batch number of the next segment are ignored.
+// A segment ends at the first batch number of the next segment. Batches after that are ignored.
 func TestHeldEndsWithTheSegment(t *testing.T) {
 	old, mem := vfs.NewMem(), vfs.NewMem()
 	s := mustOpen(t, old, nil)

@@ -192,7 +192,7 @@ func (r *Rules) addLast(parts []string) {
 // matchesNames reports whether there are rules that match names.
 func (r *Rules) matchesNames() bool { return len(r.keys)+len(r.globs) > 0 || r.hasPaths() }
 
-// hasPaths reports whether there are rules with several names: paths, or keys with dots.
+// hasPaths reports whether a rule has a path, such as user.name, or a key with dots.
 func (r *Rules) hasPaths() bool { return r.paths != nil || r.anywhere != nil }
 
 // values reports whether there are rules that apply within values.

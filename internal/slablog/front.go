@@ -48,8 +48,8 @@ func (f *front) closeLocked() {
 	}
 }
 
-// reopenLocked moves the sizes of the current block to the front, unless SlabRecords forces the
-// next write to use the slow path. Both locks are held.
+// reopenLocked opens the fast path for the free part of the current block, unless the next write must
+// use the slow path. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {

@@ -31,7 +31,7 @@ const (
 //	spaces  spaces; may be empty
 //	quoted  text up to a quotation mark without a backslash before it; may be empty
 //	*       any text to the end; may be empty
-//	whole   all text to the end, including the text of the following literals and fields
+//	whole   all text to the end; the literals and fields after it match parts of the same text
 //
 // The text does not become a field if the name is "-", or if the text is empty or "-".
 //
