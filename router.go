@@ -84,8 +84,8 @@ type handler struct {
 	place  *redact.Place // the open groups, for core.redact; nil if no group is open or nothing is redacted
 }
 
-// An openGroup is a group opened by WithGroup, with the attributes added to it. They are redacted
-// only in the records that compose emits.
+// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
+// redacted only in the records that compose emits.
 type openGroup struct {
 	name  string
 	attrs []slog.Attr

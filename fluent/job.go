@@ -24,7 +24,7 @@ type job struct {
 	writing bool // the goroutine that called Send, not the reader, answers the job
 }
 
-// A sent is a registered frame without an acknowledgement.
+// A sent is a frame, written or about to be, whose acknowledgement the reader awaits.
 type sent struct {
 	j     *job // nil after the acknowledgement
 	frame int  // index in j.lay.frames

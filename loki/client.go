@@ -192,16 +192,16 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.forgetMove(p, i)
 }
 
-// store marks the records with the indexes in order as stored. Concurrent calls must have different
-// records.
-func (s *client) store(p *push, order []int32) {
-	for _, i := range order {
+// store marks the records with the given indexes as stored. Concurrent calls must have different
+// indexes.
+func (s *client) store(p *push, indexes []int32) {
+	for _, i := range indexes {
 		p.outcomes[i] = stored
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.movedKeys) > 0 {
-		for _, i := range order {
+		for _, i := range indexes {
 			s.forgetMove(p, i)
 		}
 	}
