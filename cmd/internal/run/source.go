@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
@@ -31,6 +32,8 @@ func (p *Pipeline) Read() intake.Tally {
 
 // OpenInputs opens all inputs. The outputs must be open.
 func (p *Pipeline) OpenInputs() error {
+	_ = p.changing.lock(context.Background()) // an intake reads the levels of the outputs
+	defer p.changing.unlock()
 	for _, c := range p.C.Inputs {
 		in, err := p.openInlet(c)
 		if err != nil {
