@@ -287,7 +287,7 @@ func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 		if got := p.lines(); len(got) != 1 {
 			t.Errorf("second batch: got %v", got)
 		}
-		if _, err := h.Close(t.Context()); err != nil || len(p.requests()) != 2+0 && len(p.lines()) != 6 {
+		if _, err := h.Close(t.Context()); err != nil || len(p.requests()) != 2 || len(p.lines()) != 6 {
 			t.Error(err, p.lines())
 		}
 	})
