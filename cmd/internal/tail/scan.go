@@ -117,7 +117,9 @@ func (c *scanner) watchDirs(pattern string) {
 // handleEvent handles an event of the operating system.
 func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	if ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) {
-		c.watcher.forget(ev.Name)
+		if c.watcher.forget(ev.Name) { // the directory may be there again, perhaps with the same inode
+			c.next = soonest(c.next, now.Add(writeDelay))
+		}
 	}
 	c.index.mu.Lock()
 	defer c.index.mu.Unlock()

@@ -59,9 +59,13 @@ func (w *watcher) add(pattern string) {
 	}
 }
 
-// forget records that dir no longer names a watched directory. A new directory may have the same
-// name and id.
-func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
+// forget records that dir no longer names a watched directory, and reports whether it did. A new
+// directory may have the same name and id.
+func (w *watcher) forget(dir string) bool {
+	_, watched := w.dirs[dir]
+	delete(w.dirs, dir)
+	return watched
+}
 
 func (w *watcher) close() {
 	if w.w != nil {
