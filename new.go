@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -42,11 +43,12 @@ func (l *Logger) Router() *Router {
 // Close closes the Router of l, which all Loggers derived from l share. It is [Router.Close]
 // without a deadline: the limit is 5 s, or the longest CloseTimeout of an output. The error is
 // nil if no record was lost. Otherwise it is also written to standard error, because a deferred
-// call discards it. For each output that keeps records on disk for the next start, Close also
-// writes a line with their number and the directory. Close may be called more than once.
+// call discards it. For each output Close also writes a line with the number of records that it has
+// dropped before, by reason, and a line with the number of records that it keeps on disk for the next
+// start, and their directory. Close may be called more than once.
 //
-// The error covers only records lost by this Close. Records dropped earlier, for example
-// because an output was full or its server rejected them, are in [Router.Stats].
+// The error covers only records lost by this Close, not those dropped earlier, for example because
+// an output was full or its server rejected them. [Router.Stats] has both.
 //
 // A program that exits without Close or [Exit] loses the records in memory, usually those of
 // the last 100 ms; see docs/EXITS.md.
@@ -63,6 +65,11 @@ func (l *Logger) Close() error {
 		fmt.Fprintf(os.Stderr, "forebay: close: %v\n", err)
 	}
 	for _, o := range rep.Outputs {
+		dropped := o.Dropped
+		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0 // the program asked for the former, and err has the latter
+		if n := dropped.Total(); n > 0 {
+			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s dropped since the start (%v)\n", o.Name, plural.Records(n), dropped)
+		}
 		if n := o.Kept(); n > 0 && o.KeptIn != "" {
 			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s kept in %s for the next start\n", o.Name, plural.Records(n), o.KeptIn)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -354,6 +355,26 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 		_ = log.Close() // writes nothing more
 	})
 	if want := "forebay: close: output x: 2 records kept in " + dir + " for the next start\n"; text != want {
+		t.Errorf("standard error has %q, want %q", text, want)
+	}
+}
+
+// Close writes the number of the records that were dropped before it, because its error does not
+// include them.
+func TestLoggerCloseReportsDroppedRecords(t *testing.T) {
+	release := make(chan struct{})
+	slow := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { <-release; return batch.Outcome{} })
+	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(slow, forebay.Name("x"), forebay.Buffer(4096), forebay.WhenFull("drop-newest")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100_000 {
+		log.Info("a")
+	}
+	lost := log.Router().Stats().Outputs[0].Dropped.Total()
+	close(release)
+	text := stderrOf(t, func() { _ = log.Close() })
+	if want := fmt.Sprintf("forebay: close: output x: %d records dropped since the start (full=%d)\n", lost, lost); lost == 0 || text != want {
 		t.Errorf("standard error has %q, want %q", text, want)
 	}
 }
