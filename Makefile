@@ -100,7 +100,7 @@ cross:  ## the library and the program compile on every platform we support
 	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
 		for m in . cmd; do GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) -C $$m vet ./... || exit 1; done; done
 
-portable:  ## vet, the tests of the library and of the program, and every benchmark once, without the race detector and the walks
+portable:  ## vet, the tests of the library and of the program, and the benchmarks of the library once, without the race detector and most walks
 	@mkdir -p $(LOGS)
 	@for m in . cmd; do $(GO) -C $$m vet ./... || exit 1; done
 	$(GOTEST) $(LOGS)/portable.json -- -vet=off -skip '$(WALKS)' -timeout 10m ./...

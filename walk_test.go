@@ -675,17 +675,12 @@ func (k *walk) run() {
 // the next process, or counted as dropped. The accounts balance. This holds for random outputs,
 // random failures and every way to end the process.
 func TestWalk(t *testing.T) {
-	first := testkit.Seed(t)
-	for i := range testkit.Rounds(10, 100_000) {
-		seed := first + uint64(i)
+	for seed := range testkit.Walks(t, 10) {
 		dir := t.TempDir()
 		bubble.Test(t, func(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: testkit.Rand(seed), dir: dir, calls: map[key]*logged{}}
 			k.run()
 		})
-		if t.Failed() {
-			return
-		}
 		_ = os.RemoveAll(dir) // a long run makes many directories
 	}
 }

@@ -1,6 +1,7 @@
 package bufpool
 
 import (
+	"fmt"
 	"testing"
 	"unsafe"
 
@@ -35,17 +36,25 @@ func classStats(t testing.TB, p *Pool, size int) ClassStats {
 // checkBalance checks the two equations of ClassStats.
 func checkBalance(t testing.TB, s Stats) {
 	t.Helper()
+	if text := imbalance(s); text != "" {
+		t.Error(text)
+	}
+}
+
+// imbalance returns the equations of ClassStats that s does not satisfy, or "".
+func imbalance(s Stats) (text string) {
 	for _, c := range s.Classes {
 		if c.Gets != c.Puts+c.Lost+uint64(c.InUse) {
-			t.Errorf("class %d: Gets is not Puts + Lost + InUse: %+v", c.Size, c)
+			text += fmt.Sprintf("class %d: Gets is not Puts + Lost + InUse: %+v\n", c.Size, c)
 		}
 		if c.Misses != uint64(c.Retained)+uint64(c.InUse)+c.Discarded+c.Released+c.Lost {
-			t.Errorf("class %d: Misses is not Retained + InUse + Discarded + Released + Lost: %+v", c.Size, c)
+			text += fmt.Sprintf("class %d: Misses is not Retained + InUse + Discarded + Released + Lost: %+v\n", c.Size, c)
 		}
 		if c.RetainedBytes != int64(c.Retained)*int64(c.Size) {
-			t.Errorf("class %d: RetainedBytes: %+v", c.Size, c)
+			text += fmt.Sprintf("class %d: RetainedBytes: %+v\n", c.Size, c)
 		}
 	}
+	return text
 }
 
 // addrOf returns the address of buf, which is only compared.

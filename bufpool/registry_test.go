@@ -135,5 +135,5 @@ func TestRegistryShrinksAfterBurst(t *testing.T) {
 	collectUntil(t, "memory given back", func() bool {
 		return table() == 1<<minTableBits && heap() < before+slack
 	})
-	checkBalance(t, p.Stats())
+	awaitBalance(t, p)
 }

@@ -769,7 +769,7 @@ func randomLimits(rng *rand.Rand) simLimits {
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	var all transitions
-	for i := range testkit.Rounds(60, 20000) {
+	for i := range testkit.Rounds(60, 20000) { // not testkit.Walks: a single walk does not make all transitions
 		seed := base + uint64(i)
 		rng := testkit.Rand(seed)
 		lim := randomLimits(rng)

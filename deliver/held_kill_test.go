@@ -123,12 +123,11 @@ func heldChild(dir, text string) error {
 // If processes are killed while streams are held or records are suspected, each record whose write
 // had returned arrives, and the records of a stream arrive in order. Only suspects may arrive late.
 func TestKilledWhileHeld(t *testing.T) {
-	base := testkit.Seed(t)
-	for round := range uint64(testkit.Rounds(8, 300)) {
+	for walk := range testkit.Walks(t, 8) {
 		dir := t.TempDir()
 		ends := false
 		for process := range uint64(3) {
-			seed := base + 10*round + process
+			seed := walk + process<<32
 			ends = ends || testkit.Rand(seed).IntN(2) == 0
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
 			cmd.Env = append(os.Environ(), envHeldDir+"="+dir, envHeldSeed+"="+fmt.Sprint(seed))
@@ -139,7 +138,7 @@ func TestKilledWhileHeld(t *testing.T) {
 			}
 			stuck := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 			if err := cmd.Wait(); !stuck.Stop() || err == nil || stderr.Len() > 0 {
-				t.Fatalf("FOREBAY_SEED=%d: process %d: %v %s", base, process, err, stderr.String())
+				t.Fatalf("process %d: %v %s", process, err, stderr.String())
 			}
 		}
 		out, err := pickyOutput(dir, &picky{}, 4096)
@@ -160,7 +159,7 @@ func TestKilledWhileHeld(t *testing.T) {
 			}
 			seen[line] = true
 			if stream := line[:1]; line < last[stream] && !ends {
-				t.Errorf("FOREBAY_SEED=%d: %.30q arrived after %.30q", base, line, last[stream])
+				t.Errorf("%.30q arrived after %.30q", line, last[stream])
 			} else {
 				last[stream] = max(line, last[stream])
 			}
@@ -173,7 +172,7 @@ func TestKilledWhileHeld(t *testing.T) {
 			}
 		}
 		if lost > 0 || len(seen) > len(accepted)+3 { // a record may be kept although the kill came before WriteRecord returned
-			t.Fatalf("FOREBAY_SEED=%d, round %d: %d of %d records lost, %d arrived: %s", base, round, lost, len(accepted), len(seen), a)
+			t.Fatalf("%d of %d records lost, %d arrived: %s", lost, len(accepted), len(seen), a)
 		}
 	}
 }

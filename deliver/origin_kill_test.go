@@ -408,9 +408,7 @@ func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 // stored in the spool twice, or delivered twice by one process. A record that was acknowledged in
 // the spool is not delivered again.
 func TestKilledWithSpoolAtRandom(t *testing.T) {
-	first, rounds := testkit.Seeds(t, testkit.Rounds(12, 400))
-	for round := range rounds {
-		seed := first + uint64(round)
+	for seed := range testkit.Walks(t, 12) {
 		r := testkit.Rand(seed)
 		dir := t.TempDir()
 		for range 1 + r.IntN(5) {
@@ -422,7 +420,7 @@ func TestKilledWithSpoolAtRandom(t *testing.T) {
 			c.wrong = append(c.wrong, fmt.Sprintf("the last account is %s, and %d copies arrived", a, n))
 		}
 		if len(c.lost) > 0 || len(c.wrong) > 0 {
-			t.Fatalf("round %d, FOREBAY_SEED=%d: lost %v; wrong:\n%s", round, seed, c.lost, strings.Join(c.wrong, "\n"))
+			t.Fatalf("lost %v; wrong:\n%s", c.lost, strings.Join(c.wrong, "\n"))
 		}
 	}
 }

@@ -357,9 +357,8 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 // order, except those of suspects. Each failure causes at most a window of duplicates.
 func TestOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		seed := testkit.Seed(t)
-		for round := range testkit.Rounds(80, 20000) {
-			rng := testkit.Rand(seed + uint64(round))
+		for seed := range testkit.Walks(t, 80) {
+			rng := testkit.Rand(seed)
 			window, per := 1+rng.IntN(8), 1+rng.IntN(20)
 			d := newPeer(window, rng, time.Second)
 			d.randomFaults(rng.Float64() * 0.15)
@@ -377,13 +376,13 @@ func TestOrder(t *testing.T) {
 			first := firstCopies(got)
 			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // only suspects may arrive out of order
 			if n := len(first); n != 60*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
-				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), n, first)
+				t.Fatalf("seed %d: %d first copies, out of order: %v", seed, n, first)
 			}
 			failures := int(x.Stats().Retries)
 			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // reference records count as copies
-				t.Fatalf("seed %d: %d copies after %d failures with a window of %d × %d", seed+uint64(round), copies, failures, window, per)
+				t.Fatalf("seed %d: %d copies after %d failures with a window of %d × %d", seed, copies, failures, window, per)
 			}
-			d.check(t, seed+uint64(round))
+			d.check(t, seed)
 			mustClose(t, x)
 		}
 	})
@@ -393,9 +392,8 @@ func TestOrder(t *testing.T) {
 // batches whose Send has not begun are sent after those records.
 func TestOrderWithinSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		seed := testkit.Seed(t)
-		for round := range testkit.Rounds(60, 20000) {
-			rng := testkit.Rand(seed + uint64(round))
+		for seed := range testkit.Walks(t, 60) {
+			rng := testkit.Rand(seed)
 			var got []uint64
 			dice := testkit.Rand(rng.Uint64())
 			d := SendFunc(Traits{Window: 1 + rng.IntN(5)}, func(_ context.Context, b *batch.Batch) batch.Outcome {
@@ -416,7 +414,7 @@ func TestOrderWithinSend(t *testing.T) {
 			}
 			flushUntil(t, x)
 			if !slices.Equal(got, expect(int(m.Accepted()))) {
-				t.Fatalf("seed %d: %v", seed+uint64(round), got)
+				t.Fatalf("seed %d: %v", seed, got)
 			}
 			mustClose(t, x)
 		}
@@ -474,9 +472,8 @@ func flushUntil(t testing.TB, x *outlet) {
 // later records of a stream as open if an earlier one is open.
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		seed := testkit.Seed(t)
-		for round := range testkit.Rounds(30, 20000) {
-			rng := testkit.Rand(seed + uint64(round))
+		for seed := range testkit.Walks(t, 30) {
+			rng := testkit.Rand(seed)
 			d := newStreamPeer(testkit.Rand(rng.Uint64()))
 			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}})
 			var want [4]uint64
@@ -496,7 +493,7 @@ func TestOrderPerStream(t *testing.T) {
 			flushUntil(t, x)
 			for stream, got := range d.got {
 				if !slices.IsSorted(got) || uint64(len(got)) != want[stream] {
-					t.Fatalf("seed %d: stream %d: %d of %d, in order: %t", seed+uint64(round), stream, len(got), want[stream], slices.IsSorted(got))
+					t.Fatalf("seed %d: stream %d: %d of %d, in order: %t", seed, stream, len(got), want[stream], slices.IsSorted(got))
 				}
 			}
 			mustClose(t, x)

@@ -544,10 +544,9 @@ func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
 // Even with hostile servers, every record that a session reports as settled has arrived. If open
 // records are sent again, the first copies of each tag arrive in order.
 func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
-	first := testkit.Seed(t)
-	for i := range testkit.Rounds(6, 2000) {
-		rng := testkit.Rand(first + uint64(i))
-		h := &hostile{rng: testkit.Rand(first + uint64(i) + 1<<32), first: map[string][]int{}, arrived: map[int]bool{}}
+	for seed := range testkit.Walks(t, 6) {
+		rng := testkit.Rand(seed)
+		h := &hostile{rng: testkit.Rand(seed + 1<<32), first: map[string][]int{}, arrived: map[int]bool{}}
 		f := &testkit.Forward{Script: h.serve}
 		c := testConfig{Config: Config{Servers: []string{listen(t, f)}, FrameBytes: 100 << rng.IntN(4), AckTimeout: 20 * time.Millisecond}}
 		if rng.IntN(2) == 0 {
@@ -607,7 +606,7 @@ func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
 			}
 		}
 		if len(h.arrived) != next || t.Failed() {
-			t.Fatalf("FOREBAY_SEED=%d: %d of %d arrived", first+uint64(i), len(h.arrived), next)
+			t.Fatalf("%d of %d arrived", len(h.arrived), next)
 		}
 	}
 }

@@ -307,16 +307,11 @@ func (k *randomWalk) run() {
 // Even if servers fail at random, every record that Post has accepted arrives, in order within its
 // tag, or is counted as dropped.
 func TestWalk(t *testing.T) {
-	first := testkit.Seed(t)
-	for i := range testkit.Rounds(24, 20_000) {
-		seed := first + uint64(i)
+	for seed := range testkit.Walks(t, 24) {
 		bubble.Test(t, func(t *testing.T) {
 			k := &randomWalk{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),
 				down: map[string]bool{}, arrived: map[int]bool{}, copies: map[string][]int{}, handled: map[int]bool{}, suspects: map[int]bool{}}
 			k.run()
 		})
-		if t.Failed() {
-			return
-		}
 	}
 }

@@ -672,20 +672,15 @@ func TestCustody(t *testing.T) {
 		{crash: true, quota: true, disk: true, spills: true, poison: true, handler: true, closes: true, kills: true},
 	} {
 		t.Run(k.String(), func(t *testing.T) {
-			seed := testkit.Seed(t)
-			for round := range testkit.Rounds(1, 300) {
+			for seed := range testkit.Walks(t, 1) {
 				dir := t.TempDir()
 				bubble.Test(t, func(t *testing.T) {
 					c := &custody{
-						t: t, rng: testkit.Rand(seed + uint64(round)), what: k, mem: vfs.NewMem(), dir: filepath.Join(dir, "slabs"),
+						t: t, rng: testkit.Rand(seed), what: k, mem: vfs.NewMem(), dir: filepath.Join(dir, "slabs"),
 						records: map[int][]byte{}, live: map[int]bool{}, got: map[int]bool{}, reported: map[int]bool{}, handled: map[int]bool{},
 					}
 					c.walk(120)
 				})
-				if t.Failed() {
-					t.Logf("seed %d, round %d", seed, round)
-					return
-				}
 			}
 		})
 	}

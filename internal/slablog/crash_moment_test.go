@@ -52,14 +52,10 @@ func TestImageAtEveryMoment(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%dx%d/%v/%v", o.SlabCount, o.SlabBytes, limits, full), func(t *testing.T) {
-					first, walks := testkit.Seeds(t, testkit.Rounds(1, 10_000))
-					for i := range walks {
-						o, seed := o, first+uint64(i)
-						o.WhenFull = full
+					o := o
+					o.WhenFull = full
+					for seed := range testkit.Walks(t, 1) {
 						bubble.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
-						if t.Failed() {
-							t.Fatalf("FOREBAY_SEED=%d", seed)
-						}
 					}
 				})
 			}

@@ -18,9 +18,7 @@ import (
 // balances after each step, memory does not change before Release, and all memory is free at the
 // end.
 func TestReaderModel(t *testing.T) {
-	first, seeds := testkit.Seeds(t, testkit.Rounds(150, 20000))
-	for s := range seeds {
-		seed := first + uint64(s)
+	for seed := range testkit.Walks(t, 150) {
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { readerModel(t, seed) })
 		}) {

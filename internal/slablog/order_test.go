@@ -288,9 +288,7 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 
 // Close runs during writes. Exactly the accepted records arrive, in order.
 func TestOrderUntilClose(t *testing.T) {
-	first, rounds := testkit.Seeds(t, testkit.Rounds(30, 20_000))
-	for round := range rounds {
-		seed := first + uint64(round)
+	for seed := range testkit.Walks(t, 30) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		const callers = 4
 		c := ordercheck.New(callers, ordercheck.NewLogical())
@@ -300,7 +298,7 @@ func TestOrderUntilClose(t *testing.T) {
 			d.rng = rand.New(rand.NewPCG(seed, 1))
 		}
 		to := consumerFor(d)
-		to.wait, to.wants.Inline = time.Microsecond, round%2 == 0
+		to.wait, to.wants.Inline = time.Microsecond, seed%2 == 0
 		w := mustSink(t, to, o)
 		var wg sync.WaitGroup
 		var calls atomic.Int64

@@ -257,9 +257,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 // Records of all sizes are written with all policies to a destination with random answers. The
 // account and the order agree with a model.
 func TestRandom(t *testing.T) {
-	first, seeds := testkit.Seeds(t, testkit.Rounds(60, 2000))
-	for s := range seeds {
-		seed := first + uint64(s)
+	for seed := range testkit.Walks(t, 60) {
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { randomRun(t, seed) })
 		}) {

@@ -424,9 +424,7 @@ func (k *walk) end() {
 // the account equals that of the walk.
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
-	first := testkit.Seed(t)
-	for i := range testkit.Rounds(60, 50_000) {
-		seed := first + uint64(i)
+	for seed := range testkit.Walks(t, 60) {
 		bubble.Test(t, func(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
 				steps: make(chan bool), tickets: map[uint64]int{}}
@@ -439,8 +437,5 @@ func TestWalk(t *testing.T) {
 			k.run()
 			k.end()
 		})
-		if t.Failed() {
-			return
-		}
 	}
 }

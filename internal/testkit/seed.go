@@ -13,7 +13,7 @@ import (
 // The seed is printed if the test fails.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
-	seed, _ := Seeds(t, 1)
+	seed, _ := seeds(t, 1)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("to repeat: FOREBAY_SEED=%d", seed)
@@ -22,9 +22,9 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Seeds returns the first seed of a test with n random walks, which use consecutive seeds. It is
+// seeds returns the first seed of a test with n random walks, which use consecutive seeds. It is
 // FOREBAY_SEEDS if set, otherwise random. If FOREBAY_SEED is set, there is one walk with that seed.
-func Seeds(t testing.TB, n int) (first uint64, walks int) {
+func seeds(t testing.TB, n int) (first uint64, walks int) {
 	t.Helper()
 	if seed, ok := number(t, "FOREBAY_SEED"); ok {
 		return seed, 1
@@ -56,7 +56,7 @@ func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3
 // prints its seed.
 func Walks(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
-	first, walks := Seeds(t, Rounds(n, math.MaxInt))
+	first, walks := seeds(t, Rounds(n, math.MaxInt))
 	return func(yield func(uint64) bool) {
 		repeat := "FOREBAY_SEEDS=" + strconv.FormatUint(first, 10) // for a check of all walks
 		t.Cleanup(func() {

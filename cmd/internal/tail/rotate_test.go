@@ -372,14 +372,19 @@ func (s *blockingSink) await(t *testing.T, n int) []string {
 	return nil
 }
 
-// If the operating system reports events, new, rotated and deleted files are found without scans,
-// even while the sink is blocked.
-func TestEventsReplaceScans(t *testing.T) {
+// needEvents skips the test if the operating system does not report changes of files.
+func needEvents(t *testing.T) {
 	w := newWatcher()
 	w.close()
 	if w.w == nil {
 		t.Skip("SKIPPED: this system reports no changes of files")
 	}
+}
+
+// If the operating system reports events, new, rotated and deleted files are found without scans,
+// even while the sink is blocked.
+func TestEventsReplaceScans(t *testing.T) {
+	needEvents(t)
 	dir := t.TempDir()
 	s := &blockingSink{}
 	tl, err := New(Options{Patterns: []string{filepath.Join(dir, "*.log")}, Dir: filepath.Join(dir, "state"), Rescan: time.Hour, Poll: time.Hour}, s)
@@ -453,11 +458,7 @@ func TestEventsReplaceScans(t *testing.T) {
 // With events of the operating system, no scans are needed to find files in new directories, even if
 // a directory has the name of a removed one.
 func TestEventsFindFilesInNewDirectories(t *testing.T) {
-	w := newWatcher()
-	w.close()
-	if w.w == nil {
-		t.Skip("SKIPPED: this system reports no changes of files")
-	}
+	needEvents(t)
 	dir := t.TempDir()
 	s := &blockingSink{}
 	tl, err := New(Options{Patterns: []string{filepath.Join(dir, "*", "logs", "*.log")}, Rescan: time.Hour, Poll: time.Hour}, s)
