@@ -65,7 +65,7 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	var err error
 	s.t, err = tail.New(tail.Options{
 		Patterns: f.Files, Dir: s.Dir, Once: f.Once, Join: f.Join, Charset: f.Charset,
-		FromEnd:   f.From.Value == "end" || f.From.Value == "" && !f.Once,
+		From:      f.from(),
 		MaxRecord: in.Env.MaxRecord, PartialWait: time.Duration(f.Partial), MaxGenerations: f.Rotated.Value,
 		Say: func(text string) { in.Env.Console.Say("%s", text) },
 		Lost: func(n int64) {
@@ -89,6 +89,17 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 		}
 	}
 	return s, nil
+}
+
+// from returns where to begin in files without a stored position.
+func (f *Tail) from() tail.From {
+	switch {
+	case f.From.Value == "end":
+		return tail.FromEnd
+	case f.From.Value == "" && !f.Once:
+		return tail.FromEndOnce
+	}
+	return tail.FromStart
 }
 
 // Loops returns an error if one of the followed files is the destination. to is the address of the

@@ -67,7 +67,7 @@ The other flags are described by forebay pipe --help.
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.State, "state", "", "store the delivered position of each file in `DIR` (default: none)")
-	f.From.Add(cmd, "from", "", "where to begin in files that exist at the start and are not in --state (default end; start with --once)")
+	f.From.Add(cmd, "from", "", "where to begin in files that exist at the start and have no position in --state (default end; start with --once, or if --state has positions of other files)")
 	fs.BoolVar(&f.Once, "once", false, "read to the end of the files and exit")
 	fs.StringVar(&f.PathKey, "path-key", "", "field `NAME` for the path of the file, delivered with --encode json or logfmt, to forward:, and, with --label-from or --metadata, to loki: (default: none)")
 	fs.Var(&f.Partial, "partial-after", "time without growth after which a last line without a newline is delivered (default 0: wait for the newline)")

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // An index contains the generations of each path. The scanner adds generations, the reader reads
@@ -25,7 +23,6 @@ type index struct {
 	// holds mu may acquire queue.mu, but no other lock.
 	mu        sync.Mutex
 	initial   bool    // the first scan has not ended
-	firstRun  bool    // no earlier run has stored positions
 	saved     []entry // entries of the earlier runs
 	unmatched []entry // entries of earlier runs whose paths match no pattern; they are stored again
 	number    uint64  // number of the newest generation
@@ -33,7 +30,7 @@ type index struct {
 	paths     map[string]*series
 	list      []*series          // the values of paths
 	reals     map[string]*series // series whose paths are symbolic links, by the path of their target
-	skipped   map[string]id      // paths that were reported as skipped, with the id of the file
+	skipped   map[string]skip    // the last report about each path that is not followed
 	files     files
 	missed    int    // number of paths that could not be read
 	scans     uint64 // number of completed scans
@@ -76,7 +73,7 @@ func (x *index) find(path string, now time.Time, missing bool) {
 			x.skipPath(path, id{}, "no such file"+x.o.waitingSuffix())
 		}
 	case err != nil:
-		x.skipPath(path, id{}, "it cannot be read: "+vfs.Cause(err).Error())
+		x.skipPath(path, id{}, x.o.unreadableText(err))
 	case st.IsDir():
 		x.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
 	case !st.Mode().IsRegular():
@@ -86,14 +83,39 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports that the file at path is not followed, and why. It reports the same file only
-// once. The caller holds mu.
+// A skip is a report about a path that is not followed.
+type skip struct {
+	file id // zero if no file was examined
+	why  string
+}
+
+// skipPath reports that the file at path is not followed, and why. It reports the same file and
+// reason only once. The caller holds mu.
 func (x *index) skipPath(path string, fileID id, why string) {
-	if old, reported := x.skipped[path]; !reported || old != fileID {
-		x.skipped[path] = fileID
+	old, reported := x.skipped[path]
+	if !reported {
 		x.missed++
+	}
+	if now := (skip{fileID, why}); old != now {
+		x.skipped[path] = now
 		x.o.report("%s: %s", path, why)
 	}
+}
+
+// checkDir reports dir if its files cannot be listed. It returns false in that case. The caller
+// holds mu.
+func (x *index) checkDir(dir string) bool {
+	key := dir + string(filepath.Separator) // not dir, because a pattern may match dir
+	f, err := os.Open(dir)
+	if err == nil {
+		f.Close()
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		delete(x.skipped, key)
+		return true
+	}
+	x.skipPath(key, id{}, x.o.unreadableText(err))
+	return false
 }
 
 // observe compares the generations of s with the files on disk and updates their states and sizes.
@@ -171,7 +193,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	}
 	g, err := x.files.openNew(path, fileID)
 	if err != nil {
-		x.skipPath(path, id{}, "cannot be read: "+vfs.Cause(err).Error()+"; retrying")
+		x.skipPath(path, id{}, x.o.unreadableText(err))
 		return
 	}
 	if g == nil { // the file was replaced; the next scan finds the new file
@@ -179,10 +201,11 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	}
 	delete(x.skipped, path)
 	g.active = now
+	known := x.paths[path] != nil // if the index is initial: a position of the path is stored
 	x.add(x.seriesOf(path), g)
 	if x.initial {
 		g.limit = g.size
-		if x.o.FromEnd && x.firstRun {
+		if !known && x.o.From != FromStart {
 			x.fromEnd(g)
 		}
 	}
@@ -219,6 +242,7 @@ func (x *index) resume(now time.Time) {
 		g := &generation{id: e.id, real: e.real, at: e.at, head: e.head, data: e.at, size: e.at.off, active: now}
 		find := search{e, e.at}
 		path := ""
+		s := x.seriesOf(e.path)
 		switch {
 		case e.head.n == 0: // the file was empty, so it cannot be recognized
 			continue
@@ -236,7 +260,6 @@ func (x *index) resume(now time.Time) {
 				x.o.report("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
 			}
 		}
-		s := x.seriesOf(e.path)
 		latest[e.path] = resumedFile{e.real, time.Unix(0, e.mtime), g.state == current || e.mtime == 0}
 		if g.state != current {
 			if g.f, err = os.Open(path); err == nil {
@@ -490,7 +513,7 @@ func (x *index) unreadable(g *generation, err error) {
 	if !g.failed {
 		x.missed++
 		g.failed = true
-		x.o.report("%s: cannot be read: %s; retrying", g.s.path, vfs.Cause(err))
+		x.o.report("%s: %s", g.s.path, x.o.unreadableText(err))
 	}
 }
 

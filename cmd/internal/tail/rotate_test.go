@@ -54,7 +54,7 @@ func TestRotatedWhileBlocked(t *testing.T) {
 		for _, killed := range []bool{false, true} {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "x.log")
-			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), FromEnd: true}
+			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), From: FromEndOnce}
 			h := newStepper(t, o)
 			var want []string
 			h.advance(0)

@@ -77,11 +77,13 @@ func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
 		c.watchDirs(filepath.Dir(p))
 		paths := []string{p}
+		listed := true // all directories that the pattern matches were listed
 		if IsPattern(p) {
+			listed = c.checkDirs(filepath.Dir(p))
 			paths, _ = filepath.Glob(p) // no error, because New has checked the pattern
 			slices.Sort(paths)
 		}
-		if len(paths) == 0 && c.index.initial {
+		if len(paths) == 0 && listed && c.index.initial {
 			c.index.mu.Lock()
 			c.index.skipPath(p, id{}, "no such file"+c.o.waitingSuffix())
 			c.index.mu.Unlock()
@@ -112,6 +114,26 @@ func (c *scanner) watchDirs(pattern string) {
 		c.watchDirs(up)
 	}
 	c.watcher.add(pattern)
+}
+
+// checkDirs reports the directories that pattern matches and that cannot be listed, and parents
+// that cannot be listed for the pattern. It returns true if there are none.
+func (c *scanner) checkDirs(pattern string) bool {
+	if !IsPattern(pattern) {
+		c.index.mu.Lock()
+		defer c.index.mu.Unlock()
+		return c.index.checkDir(pattern)
+	}
+	listed := c.checkDirs(filepath.Dir(pattern))
+	dirs, _ := filepath.Glob(pattern) // no error, because New has checked the pattern
+	c.index.mu.Lock()
+	defer c.index.mu.Unlock()
+	for _, dir := range dirs {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			listed = c.index.checkDir(dir) && listed
+		}
+	}
+	return listed
 }
 
 // handleEvent handles an event of the operating system.

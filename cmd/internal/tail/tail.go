@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,9 +64,9 @@ type Options struct {
 	Patterns []string
 	// Dir is the directory in which positions are stored. "" means that they are not stored.
 	Dir string
-	// FromEnd starts reading at the end of files that exist at the start and have no stored
-	// position. Files that appear later are read from their start. Default false.
-	FromEnd bool
+	// From is where to begin in files that exist at the start and have no stored position. Files
+	// that appear later are read from their start. Default FromStart.
+	From From
 	// Once makes Run return when the files that exist at the start are read. Default false.
 	Once bool
 	// MaxRecord is the maximum length of a line in bytes, without its newline. It applies to the
@@ -112,6 +113,15 @@ type Options struct {
 	now func() time.Time // time.Now, or the clock of a test
 }
 
+// A From is a place in a file at which reading begins.
+type From uint8
+
+const (
+	FromStart From = iota
+	FromEnd
+	FromEndOnce // the end if no positions are stored, and otherwise the start
+)
+
 // ErrStopped is returned by Run after Stop.
 var ErrStopped = errors.New("tail: stopped")
 
@@ -150,8 +160,8 @@ func New(o Options, sink Sink) (*Tailer, error) {
 		o.Patterns = append(o.Patterns, abs)
 	}
 	x := &index{
-		o: &o, initial: true, firstRun: true, files: files{o: &o}, queue: queue{ready: make(chan struct{}, 1)},
-		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]id{},
+		o: &o, initial: true, files: files{o: &o}, queue: queue{ready: make(chan struct{}, 1)},
+		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]skip{},
 	}
 	k := &keeper{o: &o, index: x, urgent: make(chan struct{}, 1)}
 	out := &output{o: &o, sink: sink, limits: join.Limits{MaxRecord: o.MaxRecord, MaxLines: o.JoinLines, Wait: o.JoinWait}}
@@ -169,7 +179,10 @@ func New(o Options, sink Sink) (*Tailer, error) {
 		return nil, err
 	}
 	x.unsavedReady = make(chan struct{}, 1)
-	k.store, x.firstRun, x.saved = s, firstRun, entries
+	k.store, x.saved = s, entries
+	if damaged != nil || !firstRun && o.From == FromEndOnce {
+		o.From = FromStart
+	}
 	if damaged != nil {
 		o.report("%s; renamed to %s.bad; reading the files from their start", damaged, positionsName)
 	}
@@ -245,6 +258,18 @@ func (o *Options) waitingSuffix() string {
 		return ""
 	}
 	return " yet; waiting for one"
+}
+
+// unreadableText returns the message about a file or directory that cannot be read because of err.
+func (o *Options) unreadableText(err error) string {
+	text := "cannot be read: " + vfs.Cause(err).Error()
+	if !o.Once {
+		text += "; retrying"
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		text += fmt.Sprintf("; give the user %d read permission, and search permission for its directories", os.Geteuid())
+	}
+	return text
 }
 
 // reportLost reports that n bytes of the file of s can no longer be read, and passes n to Options.Lost.

@@ -342,8 +342,7 @@ func TestDamagedPositionsAreRenamed(t *testing.T) {
 	if err := os.WriteFile(name, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.FromEnd = true
-	h := newStepper(t, Options{Dir: state, FromEnd: true, Patterns: []string{path}})
+	h := newStepper(t, Options{Dir: state, From: FromEnd, Patterns: []string{path}})
 	h.advance(0)
 	h.want("a\n", "b\n")
 	h.wantMessage("positions is damaged: ")
@@ -356,7 +355,7 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "old\nhal")
-	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, FromEnd: true})
+	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, From: FromEndOnce})
 	h.advance(0)
 	write(t, path, "f\nnew\n")
 	write(t, filepath.Join(dir, "y.log"), "all\n")
@@ -364,13 +363,52 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 	h.want("all\n", "half\n", "new\n")
 }
 
-// The position at which Options.FromEnd starts is stored before any line is read. If the process is
+// Options.From applies to files without a stored position. A file that has replaced a file with a
+// position is read from its start.
+func TestFromAppliesToFilesWithoutPosition(t *testing.T) {
+	for _, c := range []struct {
+		from From
+		want []string
+	}{
+		{FromStart, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
+		{FromEndOnce, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
+		{FromEnd, []string{"a2\n", "b1\n", "c1\n"}},
+	} {
+		dir := t.TempDir()
+		at := func(name string) string { return filepath.Join(dir, name) }
+		o := Options{Dir: at("state"), Patterns: []string{at("*.log")}}
+		write(t, at("a.log"), "a1\n")
+		write(t, at("b.log"), "b0\n")
+		write(t, at("c.log"), "")
+		h := newStepper(t, o)
+		h.advance(0)
+		h.want("a1\n", "b0\n")
+		h.settle()
+		h.keeper.store.close()
+		write(t, at("a.log"), "a2\n")
+		if err := os.Rename(at("b.log"), at("b.log.1")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, at("b.log"), "b1\n")
+		write(t, at("c.log"), "c1\n")
+		write(t, at("d.log"), "d1\n")
+		o.From = c.from
+		h = newStepper(t, o)
+		h.advance(0)
+		h.want(c.want...)
+		write(t, at("d.log"), "d2\n")
+		h.advance(0)
+		h.want("d2\n")
+	}
+}
+
+// The position at which FromEnd starts is stored before any line is read. If the process is
 // killed before a commit, the next process starts there.
 func TestFromEndSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "old\n")
-	o := Options{Patterns: []string{path}, FromEnd: true, Dir: filepath.Join(dir, "state")}
+	o := Options{Patterns: []string{path}, From: FromEndOnce, Dir: filepath.Join(dir, "state")}
 	h := newStepper(t, o)
 	h.s.refuse = true
 	h.advance(0)
