@@ -145,7 +145,7 @@ func TestScratchReusesPooledMemory(t *testing.T) {
 	record(ownScratchBytes+1, 0) // larger than the buffer: append allocates
 	record(100, 4<<10)
 	record(5000, 4<<10) // larger than the borrowed memory: append allocates
-	record(2000, 16<<10)
+	record(3000, 16<<10)
 	for range shrinkAfter - 1 {
 		record(100, 16<<10)
 	}

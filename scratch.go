@@ -13,7 +13,7 @@ import (
 const (
 	// ownScratchBytes is the size of the field scratch.own. Larger records use memory borrowed from
 	// bigRecords.
-	ownScratchBytes = 1 << 10
+	ownScratchBytes = 2 << 10
 
 	// Buffers larger than these sizes are left to the garbage collector.
 	maxScratchBytes = 64 << 10

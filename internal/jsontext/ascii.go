@@ -6,7 +6,9 @@ import (
 	"unsafe"
 )
 
-// copyASCIIWords implements copyASCII in Go.
+// copyASCIIWords copies the longest prefix of src that can be copied unchecked to dst, and returns
+// its length. The prefix contains only ASCII, without control characters, '"' and '\\'. n is the
+// length of src and dst and must be at least 8.
 func copyASCIIWords(dst, src *byte, n int) int {
 	s := unsafe.String(src, n)
 	k := spanASCII(s)

@@ -1,8 +1,13 @@
 package jsontext
 
-// copyASCII copies the longest prefix of src that can be copied unchecked to dst, and returns its
-// length. The prefix contains only ASCII, without control characters, '"' and '\\'. n is the length
-// of src and dst and must be at least 16. The bytes of dst after the prefix are undefined.
+import "golang.org/x/sys/cpu"
+
+// haveVectors reports whether copyASCIIVectors may be called: the processor and the operating
+// system support AVX2. GODEBUG=cpu.avx2=off sets it to false.
+var haveVectors = cpu.X86.HasAVX2
+
+// copyASCIIVectors is like [copyASCIIWords], but n must be at least 32. The bytes of dst after the
+// prefix are undefined.
 //
 //go:noescape
-func copyASCII(dst, src *byte, n int) int
+func copyASCIIVectors(dst, src *byte, n int) int

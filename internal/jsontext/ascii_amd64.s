@@ -1,87 +1,90 @@
 #include "textflag.h"
 
 DATA flip<>+0(SB)/8, $0x0202020202020202
-DATA flip<>+8(SB)/8, $0x0202020202020202
-GLOBL flip<>(SB), RODATA|NOPTR, $16
+GLOBL flip<>(SB), RODATA|NOPTR, $8
 
 DATA limit<>+0(SB)/8, $0x2121212121212121
-DATA limit<>+8(SB)/8, $0x2121212121212121
-GLOBL limit<>(SB), RODATA|NOPTR, $16
+GLOBL limit<>(SB), RODATA|NOPTR, $8
 
-DATA backslash<>+0(SB)/8, $0x5c5c5c5c5c5c5c5c
-DATA backslash<>+8(SB)/8, $0x5c5c5c5c5c5c5c5c
-GLOBL backslash<>(SB), RODATA|NOPTR, $16
+// backslashes with bit 1 flipped
+DATA backslash<>+0(SB)/8, $0x5e5e5e5e5e5e5e5e
+GLOBL backslash<>(SB), RODATA|NOPTR, $8
 
-// UNSAFE sets the bytes of mask where the byte of data cannot be copied unchecked. As signed
-// numbers, non-ASCII bytes are negative, so one comparison finds them, too; see unsafeBits.
-// It overwrites data.
-#define UNSAFE(data, mask, tmp) \
-	MOVO    X13, mask; \
-	MOVO    data, tmp; \
-	PXOR    X12, data; \
-	PCMPGTB data, mask; \
-	PCMPEQB X14, tmp; \
-	POR     tmp, mask
-
-// func copyASCII(dst, src *byte, n int) int
-TEXT ·copyASCII(SB), NOSPLIT, $0-32
+// func copyASCIIVectors(dst, src *byte, n int) int
+TEXT ·copyASCIIVectors(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
-	MOVOU flip<>(SB), X12
-	MOVOU limit<>(SB), X13
-	MOVOU backslash<>(SB), X14
+	VPBROADCASTQ flip<>(SB), Y12
+	VPBROADCASTQ limit<>(SB), Y13
+	VPBROADCASTQ backslash<>(SB), Y14
 	XORL AX, AX                 // number of bytes that are copied
-	LEAQ -64(CX), R8            // the last start of a block of 64 bytes
-	LEAQ -16(CX), R9            // the last start of a block of 16 bytes
-	JMP  test64
+	LEAQ -128(CX), R8           // the last start of a block of 128 bytes
+	LEAQ -32(CX), R9            // the last start of a block of 32 bytes
+	JMP  test128
 
-block64:
-	MOVOU (SI)(AX*1), X0
-	MOVOU 16(SI)(AX*1), X1
-	MOVOU 32(SI)(AX*1), X2
-	MOVOU 48(SI)(AX*1), X3
-	MOVOU X0, (DI)(AX*1)
-	MOVOU X1, 16(DI)(AX*1)
-	MOVOU X2, 32(DI)(AX*1)
-	MOVOU X3, 48(DI)(AX*1)
-	UNSAFE(X0, X4, X8)
-	UNSAFE(X1, X5, X9)
-	UNSAFE(X2, X6, X10)
-	UNSAFE(X3, X7, X11)
-	POR   X5, X4
-	POR   X7, X6
-	POR   X6, X4
-	PMOVMSKB X4, BX
-	TESTL BX, BX
-	JNZ   block16               // block16 finds the byte
-	ADDQ  $64, AX
+	// A byte must not be copied unchecked if, after bit 1 is flipped, it is a flipped backslash or
+	// less than 0x21. Non-ASCII bytes are negative as signed numbers, so the comparison finds them,
+	// too; see unsafeBits. The minimum of four vectors needs only one comparison.
+block128:
+	VMOVDQU (SI)(AX*1), Y0
+	VMOVDQU 32(SI)(AX*1), Y1
+	VMOVDQU 64(SI)(AX*1), Y2
+	VMOVDQU 96(SI)(AX*1), Y3
+	VMOVDQU Y0, (DI)(AX*1)
+	VMOVDQU Y1, 32(DI)(AX*1)
+	VMOVDQU Y2, 64(DI)(AX*1)
+	VMOVDQU Y3, 96(DI)(AX*1)
+	VPXOR   Y12, Y0, Y0
+	VPXOR   Y12, Y1, Y1
+	VPXOR   Y12, Y2, Y2
+	VPXOR   Y12, Y3, Y3
+	VPCMPEQB Y14, Y0, Y4
+	VPCMPEQB Y14, Y1, Y5
+	VPCMPEQB Y14, Y2, Y6
+	VPCMPEQB Y14, Y3, Y7
+	VPMINSB Y0, Y1, Y0
+	VPMINSB Y2, Y3, Y2
+	VPMINSB Y0, Y2, Y0
+	VPCMPGTB Y0, Y13, Y0
+	VPOR    Y4, Y5, Y4
+	VPOR    Y6, Y7, Y6
+	VPOR    Y4, Y6, Y4
+	VPOR    Y4, Y0, Y0
+	VPMOVMSKB Y0, BX
+	TESTL   BX, BX
+	JNZ     block32             // block32 finds the byte
+	ADDQ    $128, AX
 
-test64:
+test128:
 	CMPQ AX, R8
-	JLE  block64
+	JLE  block128
 
-test16:
+test32:
 	CMPQ AX, R9
-	JLE  block16
+	JLE  block32
 	CMPQ AX, CX
 	JEQ  done
-	MOVQ R9, AX                 // the last 16 bytes; those before AX are copied again
+	MOVQ R9, AX                 // the last 32 bytes; those before AX are copied again
 
-block16:
-	MOVOU (SI)(AX*1), X0
-	MOVOU X0, (DI)(AX*1)
-	UNSAFE(X0, X4, X8)
-	PMOVMSKB X4, BX
-	TESTL BX, BX
-	JNZ   found
-	ADDQ  $16, AX
-	JMP   test16
+block32:
+	VMOVDQU (SI)(AX*1), Y0
+	VMOVDQU Y0, (DI)(AX*1)
+	VPXOR   Y12, Y0, Y0
+	VPCMPEQB Y14, Y0, Y4
+	VPCMPGTB Y0, Y13, Y0
+	VPOR    Y4, Y0, Y0
+	VPMOVMSKB Y0, BX
+	TESTL   BX, BX
+	JNZ     found
+	ADDQ    $32, AX
+	JMP     test32
 
 found:
 	BSFL BX, BX
 	ADDQ BX, AX
 
 done:
+	VZEROUPPER
 	MOVQ AX, ret+24(FP)
 	RET

@@ -5,45 +5,66 @@ import (
 	"testing"
 )
 
-// copyASCII and its portable variant stop at the first byte that must not be copied unchecked, at
+// copyASCIIWords and copyASCIIVectors stop at the first byte that must not be copied unchecked, at
 // every position and length. They do not write beyond dst.
 func TestCopyASCII(t *testing.T) {
-	for name, impl := range map[string]func(dst, src *byte, n int) int{"copyASCII": copyASCII, "copyASCIIWords": copyASCIIWords} {
-		dst, src := make([]byte, 400), make([]byte, 400)
-		check := func(n, want int) {
-			t.Helper()
-			for i := range dst {
+	variants := map[string]func(dst, src *byte, n int) int{"words": copyASCIIWords}
+	if haveVectors {
+		variants["vectors"] = copyASCIIVectors
+	}
+	stops := func(c byte) bool { return c < 0x20 || c >= 0x80 || c == '"' || c == '\\' }
+	dst, src := make([]byte, 600), make([]byte, 600)
+	check := func(n, want int) {
+		t.Helper()
+		for name, impl := range variants {
+			for i := range n + 2 {
 				dst[i] = '#'
 			}
 			if got := impl(&dst[1], &src[0], n); got != want {
-				t.Fatalf("%s copied %d of %d bytes, want %d", name, got, n, want)
+				t.Fatalf("%s copied %d of %d bytes, want %d: %q", name, got, n, want, src[:n])
 			}
 			if !bytes.Equal(dst[1:1+want], src[:want]) || dst[0] != '#' || dst[1+n] != '#' {
 				t.Fatalf("%s of %d bytes: %q", name, n, dst[:n+2])
 			}
 		}
-		for i := range src {
-			src[i] = byte(0x20 + i%0x5f)
-			if src[i] == '"' || src[i] == '\\' {
-				src[i] = 'a'
-			}
+	}
+	for i := range src {
+		if src[i] = byte(0x20 + i%0x5f); stops(src[i]) {
+			src[i] = 'a'
 		}
-		for n := 16; n < 300; n++ {
-			check(n, n)
-		}
-		for c := range 256 {
-			for _, n := range []int{16, 65, 130} {
-				for at := range n {
-					old := src[at]
-					src[at] = byte(c)
-					if c < 0x20 || c >= 0x80 || c == '"' || c == '\\' {
-						check(n, at)
-					} else {
-						check(n, n)
-					}
-					src[at] = old
+	}
+	for n := 32; n < 500; n++ {
+		check(n, n)
+	}
+	for c := range 256 {
+		for _, n := range []int{32, 65, 130, 290} {
+			for at := range n {
+				old := src[at]
+				src[at] = byte(c)
+				if stops(byte(c)) {
+					check(n, at)
+				} else {
+					check(n, n)
 				}
+				src[at] = old
 			}
 		}
 	}
+}
+
+// copyASCIIVectors copies the same prefix of any text as copyASCIIWords.
+func FuzzCopyASCII(f *testing.F) {
+	f.Add(bytes.Repeat([]byte("text "), 100))
+	f.Add([]byte("a line\nand \x80, which is not valid"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		n := len(text)
+		if !haveVectors || n < 32 {
+			t.Skip()
+		}
+		words, vectors := make([]byte, n), make([]byte, n)
+		k := copyASCIIWords(&words[0], &text[0], n)
+		if got := copyASCIIVectors(&vectors[0], &text[0], n); got != k || !bytes.Equal(vectors[:k], words[:k]) {
+			t.Errorf("%q: %d bytes %q, want %d", text, got, vectors[:k], k)
+		}
+	})
 }

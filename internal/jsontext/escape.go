@@ -123,7 +123,13 @@ func AppendEscaped(dst []byte, s string) []byte {
 func appendASCII(dst []byte, s string) ([]byte, int) {
 	n, j := len(s), len(dst)
 	dst = Spare(dst, n)
-	k := copyASCII(unsafe.SliceData(dst[j:j+n]), unsafe.StringData(s), n)
+	to, from := unsafe.SliceData(dst[j:j+n]), unsafe.StringData(s)
+	var k int
+	if haveVectors {
+		k = copyASCIIVectors(to, from, n)
+	} else {
+		k = copyASCIIWords(to, from, n)
+	}
 	return dst[:j+k], k
 }
 
