@@ -195,7 +195,9 @@ func (a *appender) begin(f form) error {
 	if err == nil {
 		if _, err = file.WriteAt(h.append(nil), 0); err != nil {
 			err = errors.Join(err, file.Close())
-			a.dir.remove(name)
+			if !a.dir.remove(name) {
+				a.queue.reserve(h.id)
+			}
 		}
 	}
 	if err != nil {

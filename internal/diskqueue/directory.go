@@ -108,14 +108,17 @@ func (d *directory) rename(from, to string) error {
 }
 
 // remove deletes files. If a deletion fails, the next call of remove repeats it, even if that call
-// names no file: some systems cannot delete a file that another program reads.
-func (d *directory) remove(names ...string) {
+// names no file: some systems cannot delete a file that another program reads. remove reports whether
+// no file is left to delete.
+func (d *directory) remove(names ...string) (ok bool) {
 	d.mu.Lock()
 	names = append(names, d.undeleted...)
 	d.undeleted = nil
 	d.mu.Unlock()
+	ok = true
 	for _, name := range names {
 		if err := d.fs.Remove(d.file(name)); err != nil && !isNotExist(err) {
+			ok = false
 			d.mu.Lock()
 			d.undeleted = append(d.undeleted, name)
 			d.mu.Unlock()
@@ -123,6 +126,7 @@ func (d *directory) remove(names ...string) {
 		}
 		d.touch()
 	}
+	return ok
 }
 
 // setAside renames a damaged segment file, so that a later Open does not read it. It returns the

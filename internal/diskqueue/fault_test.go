@@ -196,6 +196,39 @@ func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	}
 }
 
+// If a segment cannot be created, and its file cannot be deleted, later segments have higher numbers.
+// If one had a lower number, Open would take the file for its successor and ignore its batches.
+func TestSegmentsFollowFileOfFailedCreation(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := vfs.NewFaulty(mem, nil)
+	s := mustOpen(t, fs, nil)
+	last := ""
+	fs.SetHook(func(c vfs.Call) (int, error) {
+		switch {
+		case c.Op == vfs.OpWrite:
+			last = c.Name
+			return c.Len, syscall.EIO
+		case c.Op == vfs.OpRemove && c.Name == last: // only the deletion of earlier files succeeds
+			return 0, syscall.EIO
+		}
+		return 0, nil
+	})
+	for range 2 {
+		if _, err := s.Append(numbered(100, 5, nil, nil)); !errors.Is(err, syscall.EIO) {
+			t.Fatal(err)
+		}
+	}
+	fs.SetHook(nil)
+	mustAppend(t, s, 0, 5)
+	fs.Kill()
+	s = mustOpen(t, mem, nil)
+	if got := drain(t, s, true); len(got) != 5 || s.Stats().Damages != 0 {
+		t.Errorf("records %v, files %v, stats %+v", got, names(t, mem), s.Stats())
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
 // The background sync runs one interval after an Append. It reports the first failure once and the
 // recovery once.
 func TestSyncIntervalReportsTransitions(t *testing.T) {

@@ -117,6 +117,15 @@ func (q *queue) begin(g *segment) {
 	q.active, q.lastID = g, g.id
 }
 
+// reserve makes the numbers of all later segments higher than id, the number of a segment whose
+// creation failed and whose file may remain. Open would take that file for the successor of a segment
+// with a lower number, and ignore the batches of that segment.
+func (q *queue) reserve(id uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lastID = max(q.lastID, id)
+}
+
 // commit makes a frame in the active segment visible to readers, and counts its records as
 // appended. It returns false if a reader has found the segment damaged meanwhile, because readers
 // do not reach frames after the damage.
