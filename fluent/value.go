@@ -306,15 +306,16 @@ func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
 
 // Float appends a number of 32 or 64 bits. NaN and the infinities are appended as text, because
 // receivers convert records to JSON, which has no such numbers.
-func (s *valuer) Float(v float64, bits int) {
+func (s *valuer) Float(v float64, bits int) { s.dst = appendFloat(s.dst, v, bits) }
+
+func appendFloat(dst []byte, v float64, bits int) []byte {
 	switch {
 	case v-v != 0: // NaN or infinite
-		s.dst = msgpack.AppendStr(s.dst, msgpack.FloatText(v))
+		return msgpack.AppendStr(dst, msgpack.FloatText(v))
 	case bits == 32:
-		s.dst = msgpack.AppendFloat32(s.dst, float32(v))
-	default:
-		s.dst = msgpack.AppendFloat64(s.dst, v)
+		return msgpack.AppendFloat32(dst, float32(v))
 	}
+	return msgpack.AppendFloat64(dst, v)
 }
 
 // Text appends a string of type str. Invalid UTF-8 is replaced.
@@ -424,32 +425,38 @@ func (s *valuer) Field(f *values.Field) {
 	s.dst = append(s.dst, f.Msg...)
 }
 
-// Direct appends the struct field f, whose value is at p. It avoids reflection for the most common
-// types. p points to a value of kind f.Direct and is valid only during the call. A zero value is
-// omitted if f has the option omitempty.
-func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
-	dst, zero := append(s.dst, f.Msg...), false
-	switch f.Direct {
-	case reflect.String:
-		v := *(*string)(p)
-		dst, zero = msgpack.AppendStr(dst, v), v == ""
-	case reflect.Int:
-		v := *(*int)(p)
-		dst, zero = msgpack.AppendInt(dst, int64(v)), v == 0
-	case reflect.Int64:
-		v := *(*int64)(p)
-		dst, zero = msgpack.AppendInt(dst, v), v == 0
-	case reflect.Bool:
-		v := *(*bool)(p)
-		dst, zero = msgpack.AppendBool(dst, v), !v
-	default:
-		values.Read(s, f, p)
-		return
+// Direct appends fields of the struct at p. It avoids reflection for the most common types. A zero
+// value is omitted if its field has the option omitempty.
+func (s *valuer) Direct(fields []values.Field, p unsafe.Pointer) {
+	dst, n := s.dst, 0
+	for i := range fields {
+		f, start, zero := &fields[i], len(dst), false
+		dst = append(dst, f.Msg...)
+		switch at := unsafe.Add(p, f.Offset); f.Direct {
+		case reflect.String:
+			v := *(*string)(at)
+			dst, zero = msgpack.AppendStr(dst, v), v == ""
+		case reflect.Int:
+			v := *(*int)(at)
+			dst, zero = msgpack.AppendInt(dst, int64(v)), v == 0
+		case reflect.Int64:
+			v := *(*int64)(at)
+			dst, zero = msgpack.AppendInt(dst, v), v == 0
+		case reflect.Bool:
+			v := *(*bool)(at)
+			dst, zero = msgpack.AppendBool(dst, v), !v
+		default:
+			v := *(*float64)(at)
+			dst, zero = appendFloat(dst, v, 64), v == 0
+		}
+		if zero && f.OmitEmpty {
+			dst = dst[:start]
+			continue
+		}
+		n++
 	}
-	if !zero || !f.OmitEmpty {
-		s.dst = dst
-		s.open[len(s.open)-1].n++
-	}
+	s.dst = dst
+	s.open[len(s.open)-1].n += n
 }
 
 // Err ends the walk as soon as the record is too large.

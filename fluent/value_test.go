@@ -602,6 +602,29 @@ func BenchmarkAppendEvent(b *testing.B) {
 
 func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
 
+// A field that exists in one of the formats only is omitted in the other, between fields that are
+// read without reflection.
+func TestFieldsOfOneFormatOnly(t *testing.T) {
+	v := struct {
+		A int
+		B int `msgpack:"-"`
+		C int
+		D int `json:"-" msgpack:"d"`
+		E int
+	}{1, 2, 3, 4, 5}
+	mp, err := AppendEvent(nil, time.Now(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(Codec().AppendJSON(nil, mp, batch.Meta{})); !strings.HasSuffix(got, `{"A":1,"C":3,"E":5,"d":4}}`) {
+		t.Errorf("MessagePack: %s", got)
+	}
+	js := values.NewValues(values.Style{}).AppendValue(nil, nil, slog.AnyValue(v))
+	if got := string(js); got != `{"A":1,"B":2,"C":3,"E":5}` {
+		t.Errorf("JSON: %s", got)
+	}
+}
+
 // Struct fields that are read without reflection are encoded like those read with reflection, for
 // structs of any size, by value and by pointer, with zero and other values.
 func TestDirectFieldsMatchReflection(t *testing.T) {

@@ -191,7 +191,7 @@ func (w *writer) Key(name string) {
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 
 // Direct appends the value of the struct field at p. It reads the memory at p without reflection.
-func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
+func (w *writer) Direct(fields []values.Field, p unsafe.Pointer) { values.Read(w, fields, p) }
 
 // Err returns nil, because no method of a writer fails.
 func (w *writer) Err() error { return nil }

@@ -295,7 +295,7 @@ func (f *filter) Field(field *values.Field) {
 	f.at = f.w.unique(start)
 }
 
-func (f *filter) Direct(field *values.Field, p unsafe.Pointer) { values.Read(f, field, p) }
+func (f *filter) Direct(fields []values.Field, p unsafe.Pointer) { values.Read(f, fields, p) }
 
 func (f *filter) Err() error {
 	if f.changed && f.Emitter == nil {
@@ -491,21 +491,21 @@ func (b *builder) put(v any) {
 	}
 }
 
-func (b *builder) Null()                                    { b.put(nil) }
-func (b *builder) Bool(v bool)                              { b.put(v) }
-func (b *builder) Int(v int64)                              { b.put(v) }
-func (b *builder) Uint(v uint64)                            { b.put(v) }
-func (b *builder) Text(v string)                            { b.put(strings.Clone(v)) }
-func (b *builder) Bytes(v []byte)                           { b.put(slices.Clone(v)) }
-func (b *builder) Time(v time.Time)                         { b.put(v) }
-func (b *builder) Duration(v time.Duration)                 { b.put(v) }
-func (b *builder) Level(v slog.Level)                       { b.put(v) }
-func (b *builder) Fault(err error)                          { b.put(values.Fault(err)) }
-func (b *builder) Direct(f *values.Field, p unsafe.Pointer) { values.Read(b, f, p) }
-func (b *builder) Err() error                               { return nil }
-func (b *builder) Map(int)                                  { b.begin(&values.Object{}) }
-func (b *builder) List(n int)                               { list := make([]any, 0, n); b.begin(&list) }
-func (b *builder) Field(f *values.Field)                    { b.next = values.Member{Field: f, Key: f.Name} }
+func (b *builder) Null()                                     { b.put(nil) }
+func (b *builder) Bool(v bool)                               { b.put(v) }
+func (b *builder) Int(v int64)                               { b.put(v) }
+func (b *builder) Uint(v uint64)                             { b.put(v) }
+func (b *builder) Text(v string)                             { b.put(strings.Clone(v)) }
+func (b *builder) Bytes(v []byte)                            { b.put(slices.Clone(v)) }
+func (b *builder) Time(v time.Time)                          { b.put(v) }
+func (b *builder) Duration(v time.Duration)                  { b.put(v) }
+func (b *builder) Level(v slog.Level)                        { b.put(v) }
+func (b *builder) Fault(err error)                           { b.put(values.Fault(err)) }
+func (b *builder) Direct(f []values.Field, p unsafe.Pointer) { values.Read(b, f, p) }
+func (b *builder) Err() error                                { return nil }
+func (b *builder) Map(int)                                   { b.begin(&values.Object{}) }
+func (b *builder) List(n int)                                { list := make([]any, 0, n); b.begin(&list) }
+func (b *builder) Field(f *values.Field)                     { b.next = values.Member{Field: f, Key: f.Name} }
 
 func (b *builder) Float(v float64, bits int) {
 	if bits == 32 {

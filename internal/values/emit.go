@@ -38,9 +38,9 @@ type Emitter interface {
 	Map(n int)           // begins a map of n members; -1: the number is not known
 	Key(name string)     // begins a member
 	Field(f *Field)      // begins a member with the name of a struct field
-	// Direct receives a member with the value at p, whose kind is f.Direct. If f has the option
-	// omitempty and the value is zero, Direct omits the member.
-	Direct(f *Field, p unsafe.Pointer)
+	// Direct receives several members at once: fields of the struct at address p, whose values have
+	// the kind Field.Direct. A field with the option omitempty whose value is zero is omitted.
+	Direct(fields []Field, p unsafe.Pointer)
 	EndList()
 	EndMap()
 	Err() error // if it is not nil, the walk ends with this error
@@ -937,13 +937,14 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 	default:
 		w.Map(s.count[0])
 	}
-	for i := range s.Fields {
+	for i := 0; i < len(s.Fields); i++ {
 		f := &s.Fields[i]
 		if !w.Every && !f.In(w.Forward) {
 			continue
 		}
-		if f.Direct != reflect.Invalid && at != nil {
-			w.Emitter.Direct(f, unsafe.Add(at, f.offset))
+		if f.run > 0 && at != nil {
+			w.Emitter.Direct(s.Fields[i:i+f.run], at)
+			i += f.run - 1
 			continue
 		}
 		fv, ok := f.valueIn(v)
@@ -979,23 +980,25 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 	return w.value(v, f.Shape)
 }
 
-// Read emits a field at p, whose kind is f.Direct. An Emitter without a faster way uses it to
-// implement Direct.
-func Read(e Emitter, f *Field, p unsafe.Pointer) {
-	v := reflect.NewAt(f.Type, p).Elem()
-	if f.OmitEmpty && v.IsZero() {
-		return
-	}
-	e.Field(f)
-	switch f.Kind {
-	case Text:
-		e.Text(v.String())
-	case Int:
-		e.Int(v.Int())
-	case Bool:
-		e.Bool(v.Bool())
-	default:
-		e.Float(v.Float(), 64)
+// Read implements [Emitter.Direct] for an Emitter without a faster way.
+func Read(e Emitter, fields []Field, p unsafe.Pointer) {
+	for i := range fields {
+		f := &fields[i]
+		v := reflect.NewAt(f.Type, unsafe.Add(p, f.Offset)).Elem()
+		if f.OmitEmpty && v.IsZero() {
+			continue
+		}
+		e.Field(f)
+		switch f.Kind {
+		case Text:
+			e.Text(v.String())
+		case Int:
+			e.Int(v.Int())
+		case Bool:
+			e.Bool(v.Bool())
+		default:
+			e.Float(v.Float(), 64)
+		}
 	}
 }
 

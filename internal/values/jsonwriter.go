@@ -126,32 +126,38 @@ func (j *jsonWriter) Field(f *Field) {
 	j.dst = append(j.dst, f.JSON...)
 }
 
-func (j *jsonWriter) Direct(f *Field, p unsafe.Pointer) {
-	dst, zero := j.dst, false
-	if j.more {
-		dst = append(dst, ',')
+func (j *jsonWriter) Direct(fields []Field, p unsafe.Pointer) {
+	dst, more := j.dst, j.more
+	for i := range fields {
+		f, start, zero := &fields[i], len(dst), false
+		if more {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, f.JSON...)
+		switch at := unsafe.Add(p, f.Offset); f.Direct {
+		case reflect.String:
+			v := *(*string)(at)
+			dst, zero = jsontext.AppendString(dst, v), v == ""
+		case reflect.Int:
+			v := *(*int)(at)
+			dst, zero = jsontext.AppendInt(dst, int64(v)), v == 0
+		case reflect.Int64:
+			v := *(*int64)(at)
+			dst, zero = jsontext.AppendInt(dst, v), v == 0
+		case reflect.Bool:
+			v := *(*bool)(at)
+			dst, zero = jsontext.AppendBool(dst, v), !v
+		default:
+			v := *(*float64)(at)
+			dst, zero = j.float(dst, v, 64), v == 0
+		}
+		if zero && f.OmitEmpty {
+			dst = dst[:start]
+			continue
+		}
+		more = true
 	}
-	dst = append(dst, f.JSON...)
-	switch f.Direct {
-	case reflect.String:
-		v := *(*string)(p)
-		dst, zero = jsontext.AppendString(dst, v), v == ""
-	case reflect.Int:
-		v := *(*int)(p)
-		dst, zero = jsontext.AppendInt(dst, int64(v)), v == 0
-	case reflect.Int64:
-		v := *(*int64)(p)
-		dst, zero = jsontext.AppendInt(dst, v), v == 0
-	case reflect.Bool:
-		v := *(*bool)(p)
-		dst, zero = jsontext.AppendBool(dst, v), !v
-	default:
-		v := *(*float64)(p)
-		dst, zero = j.float(dst, v, 64), v == 0
-	}
-	if !zero || !f.OmitEmpty {
-		j.dst, j.more = dst, true
-	}
+	j.dst, j.more = dst, more
 }
 
 // comma appends a comma before a member if one is needed.

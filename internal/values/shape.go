@@ -114,7 +114,8 @@ type Field struct {
 	inline    bool  // the field is a map whose members become members of the struct
 	tagged    bool
 	Direct    reflect.Kind // kind of the field if it can be read by its address: String, Int, Int64, Bool or Float64; otherwise Invalid
-	offset    uintptr
+	Offset    uintptr      // offset of the field in the struct, if Direct is set
+	run       int          // number of fields from this one on that Emitter.Direct receives together
 }
 
 func (f *Field) jsonName() (jsonfield.Name, bool) {
@@ -323,6 +324,18 @@ next:
 			}
 		}
 	}
+	for i := len(s.Fields) - 1; i >= 0; i-- {
+		f := &s.Fields[i]
+		if f.Direct == reflect.Invalid {
+			continue
+		}
+		f.run = 1
+		if i+1 < len(s.Fields) {
+			if g := &s.Fields[i+1]; (f.JSON == "") == (g.JSON == "") && (f.Msg == "") == (g.Msg == "") {
+				f.run += g.run
+			}
+		}
+	}
 }
 
 // fields returns the fields of a struct by the rules of encoding/json, including promoted fields of
@@ -336,7 +349,7 @@ func (b shaper) fields(t reflect.Type, forward bool) []Field {
 		f.Shape = b.shape(ft)
 		if k := ft.Kind(); len(f.index) == 1 && !f.quoted && !f.OmitZero && f.ByAddr&(walked|HasMarshalMsg) == 0 &&
 			(f.Kind == Text || f.Kind == Bool || f.Kind == Int && (k == reflect.Int || k == reflect.Int64) || f.Kind == Float && k == reflect.Float64) {
-			f.Direct, f.offset = k, t.Field(f.index[0]).Offset
+			f.Direct, f.Offset = k, t.Field(f.index[0]).Offset
 		}
 		out = append(out, f)
 	}
