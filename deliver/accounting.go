@@ -25,7 +25,7 @@ type accounting struct {
 type answered struct {
 	open, refused int          // numbers of open and of refused records
 	rest, bad     *batch.Batch // rest has the open records, bad the refused ones; nil: none
-	took          tally        // accepted records that are not in lost
+	took          tally        // accepted records, without those counted in lost
 	lost          uint64       // number of refused records that the Outcome does not name (Outcome.Unnamed)
 }
 
@@ -50,9 +50,8 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	return a
 }
 
-// enter accounts for the records in a, the result of apply for the outcome o. The parameter handler
-// is set if o came from the error handler. The open records stay in the entry. If there are none,
-// the caller removes the entry.
+// enter accounts for the records of e, where a is the result of apply for the outcome o. handler is
+// set if o came from the error handler. If a.open is 0, the caller removes e from the queue.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
 		k.countRefused(a.lost, o.Refusal)

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hung is a destination and a spill. The call named in the field at hangs until the channel until
-// is closed. If at is "everywhere", all calls hang.
+// hung is a destination and a spill with a call that hangs until the channel until is closed. The
+// field at names that call; with "everywhere", all calls hang.
 type hung struct {
 	at string
 	testkit.Spill

@@ -60,7 +60,7 @@ func (s State) String() string {
 }
 
 // A Transition is a change of state of a circuit breaker, or a failure without a change of state.
-// In the second case, From and To are Closed.
+// For the latter, From and To are Closed.
 type Transition struct {
 	Time     time.Time
 	From, To State
@@ -123,8 +123,8 @@ type setback struct {
 	hold  bool          // a retry cannot succeed before the configuration changes
 }
 
-// circuit is the circuit breaker of an outlet. Only the loop uses it, except for the subscribers,
-// which any goroutine may use.
+// circuit is the circuit breaker of an outlet. Only the loop uses it, but any goroutine may use its
+// subscribers.
 type circuit struct {
 	*breaker.Circuit
 	latest      error // the latest failure
@@ -188,9 +188,9 @@ func (s *subscribers) post(t Transition) {
 	}
 }
 
-// send sends t to the subscriber without waiting. If the channel is full and t is a failure without
-// a change of state, t is dropped. If t is a change of state, the oldest transition in the channel
-// is dropped to make room for t, because no other goroutine sends to the channel.
+// send sends t to the subscriber without waiting. If the channel is full, a failure without a
+// change of state is dropped. For a change of state, the oldest transition in the channel is
+// dropped instead. That makes room, because no other goroutine sends to the channel.
 func (s *subscriber) send(t Transition) {
 	for {
 		t.Lost = s.lost

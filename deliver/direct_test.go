@@ -45,7 +45,7 @@ func (s *scriptedSession) Send(b *batch.Batch) error {
 
 func (s *scriptedSession) Close() { s.d.note("close: %v", context.Cause(s.l.Context())) }
 
-// The function of Direct returns the Outcome of its batch.
+// The function that Direct returns sends a batch and returns its Outcome.
 func TestDirectAnswers(t *testing.T) {
 	why, refusal := errors.New("why"), errors.New("refusal")
 	for _, want := range []batch.Outcome{

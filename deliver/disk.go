@@ -84,8 +84,8 @@ func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
 
-// pulled adds a batch that the spool has handed out. If the spool has combined several batches, seq
-// is the number of the last one. The first one follows the previous batch in the list out.
+// pulled adds a batch that the spool has handed out, with its number seq. A batch that the spool
+// has combined has the numbers after that of the previous batch, up to seq.
 func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	before := d.acked
 	if n := len(d.out); n > 0 {
@@ -117,8 +117,9 @@ func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
-// spilled processes the result of appending e to the spool as batch seq. out is the batch that the
-// spool has handed out afterwards, with number got, or nil.
+// spilled processes the result of an Append of e, to which the spool gave the number seq. The
+// parameter out is the batch that the spool handed out after the Append, and got is its number; out
+// may be nil.
 //
 // If got is seq, the entry refers to out from now on, and its old memory is freed when the session
 // has answered. If got is not seq, the entry leaves the queue, and out, if not nil, is a batch that
@@ -166,8 +167,8 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 }
 
 // openUpTo reports whether records are open in batches of the log up to number no, or in batches of
-// the spool up to number seq, without parked records. parkedRecords is the number of those. Flush
-// and Commit wait for both.
+// the spool up to number seq. Parked records are counted in parkedRecords instead. Flush and Commit
+// wait until no record is open.
 func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {

@@ -48,19 +48,20 @@ type entry struct {
 	at      time.Time    // time at which the session got e
 	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // holder of the memory that the session may read
-	unknown bool         // the session has it and has not answered
-	before  bool         // an earlier session set unknown
+	unknown bool         // the session got e and has not answered
+	before  bool         // an earlier session got e and did not answer
 	cut     bool         // the circuit limits the batch, so records were split off
 	orphan  bool         // the records are in the spool; the answer is awaited and ignored
 
-	tried bool // during the handler's share of the time of Close, the handler did not accept it
+	tried bool // the handler did not accept e during its share of the time of Close
 
 	// These fields are for a parked entry.
 	stream  uint32          // the stream of all its records
 	suspect *poison.Suspect // nil: its stream is held
 	copied  bool            // its bytes count toward Options.ParkedBytes
 
-	// Memory for out in the first session. Few batches have more runs.
+	// own and runs are the memory of the field out in the first session. Few batches have more than
+	// 5 runs.
 	own  batch.Batch
 	runs [5]layout.Run
 }

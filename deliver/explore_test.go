@@ -407,8 +407,8 @@ func (w *simulation) left() string {
 // because a silent destination increases the counter without an event.
 func few(n int) uint64 { return uint64(min(n, 12)) }
 
-// hashState passes the contents of v to the function n: each number, whether each time is after
-// now, and whether each pointer to a batch is set.
+// hashState passes the contents of v to a function: each number, whether each time is after now,
+// and whether each pointer to a batch is set.
 func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -676,7 +676,7 @@ func TestExplore(t *testing.T) {
 	all.check(t, true)
 }
 
-// The checks of the exploration detect each mutant.
+// The exploration finds a fault in a simulation with a deliberate defect (mutant).
 func TestExploreCatchesMutants(t *testing.T) {
 	race.Skip(t)
 	for mut, name := range map[mutant]string{

@@ -68,8 +68,9 @@ func (s *flushes) arrive(l log, no uint64) {
 	}
 }
 
-// appended is called when batch no of the log is in the spool as batch seq. A Flush that waits for
-// that batch then waits for it in the spool.
+// appended is called when a batch was appended to the spool. Its number in the log is no, and its
+// number in the spool is seq. A Flush that waits for the batch in the log now waits for it in the
+// spool.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {

@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// If a destination ends permanently at the first records of a batch, divided by a probe, and a
-// later session accepts the rest, the next process does not deliver the dropped records after later
-// ones. The first process ends while the whole batch is on disk.
+// A probe divides a batch. The destination answers the first part with Gone, and a later session
+// accepts the rest. The next process does not deliver the dropped first part, although the first
+// process left the whole batch on disk.
 func TestDroppedAsGoneIsNotDeliveredLater(t *testing.T) {
 	for _, on := range []string{"crash-safe slabs", "spool"} {
 		t.Run(on, func(t *testing.T) {

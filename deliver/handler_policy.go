@@ -79,8 +79,8 @@ func (a *handlerPolicy) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns the number of records that are not settled, in copies, in the spool and in the
-// log. Records in flight are included.
+// pending returns the number of records that are not settled. They are in the log, in copies or in
+// the spool, and may be in flight.
 func (a *handlerPolicy) pending() uint64 {
 	return a.led.account().Pending.Total() + a.set.pending()
 }

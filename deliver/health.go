@@ -27,7 +27,7 @@ type health struct {
 	poisoned episode   // series of refused records, which ends when a whole batch is accepted
 	expiring episode   // series of expired records, which ends when a batch is accepted
 
-	bound  int // limit on the payload bytes of a batch, set after one was too large; 0: none
+	bound  int // maximum payload bytes of a batch, set when the destination refuses a batch as too large; 0: no limit
 	streak int // number of accepted batches of at least half of bound since bound last changed
 }
 
@@ -51,7 +51,7 @@ func (s *health) calm() bool {
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
 // worked is called when the destination has answered a batch of size bytes and left no record open.
-// cut is set if the circuit had limited the batch. whole is set if no record was refused.
+// cut is set if the circuit limited the size of the batch. whole is set if no record was refused.
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
@@ -67,7 +67,7 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 }
 
 // failed is called after a failed attempt that left n records open. It reports whether this failure
-// opened the circuit, which alone then determines when the next attempt is made.
+// opened the circuit. If it did, only the circuit determines when the next attempt is made.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {

@@ -25,9 +25,9 @@ const (
 	envHeldSeed = "FOREBAY_HELD_SEED"
 )
 
-// picky is a destination that appends accepted records to a file, which survives the process. If
-// ends is set, a record of a stream in holds ends the session. Otherwise the destination holds the
-// stream.
+// picky is a destination that appends accepted records to a file, which survives the process. It
+// does not accept the streams in holds: their records end the session if ends is set, and otherwise
+// the destination holds their streams.
 type picky struct {
 	to    *os.File
 	holds map[uint32]bool

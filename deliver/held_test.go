@@ -389,7 +389,8 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 	})
 }
 
-// texts records first copies in the order of arrival, over several processes.
+// texts is a destination that keeps the first copy of each record, in the order of arrival, over
+// several processes.
 type texts struct {
 	flakyStreams
 	seen  map[string]bool

@@ -350,7 +350,7 @@ type peer struct {
 // fault is the failure of one batch.
 type fault struct {
 	kind faultKind
-	n    int   // records that are stored nevertheless
+	n    int   // number of stored records; for isOpen and refuses, the index of a record
 	err  error // default testkit.ErrDown
 }
 
@@ -415,10 +415,10 @@ type peerSession struct {
 	answers chan peerAnswer
 	idle    chan struct{}
 
-	under  int       // under d.mu, like the fields below
-	broken error     // reason why batches are not stored; nil: they are stored
-	since  time.Time // time of the last answer
-	closed bool
+	awaited int       // number of batches without an answer; guarded by d.mu, like the fields below
+	broken  error     // reason why batches are not stored; nil: they are stored
+	since   time.Time // time of the last answer
+	closed  bool
 }
 
 type peerAnswer struct {
@@ -443,7 +443,7 @@ func (s *peerSession) work() {
 			}
 		}
 		s.d.mu.Lock()
-		s.under--
+		s.awaited--
 		s.since = time.Now()
 		s.d.mu.Unlock()
 		s.l.Answer(a.b, a.o)
@@ -458,13 +458,13 @@ func (s *peerSession) Send(b *batch.Batch) error {
 	if s.closed {
 		d.faults = append(d.faults, "Send after Close")
 	}
-	if s.under == 0 && time.Now().After(s.since) {
+	if s.awaited == 0 && time.Now().After(s.since) {
 		s.broken = nil // no Send began before the answer with open records
 	}
-	if s.under++; s.under > d.window {
+	if s.awaited++; s.awaited > d.window {
 		d.faults = append(d.faults, "more batches in flight than the window")
 	}
-	d.most = max(d.most, s.under)
+	d.most = max(d.most, s.awaited)
 	d.sizes = append(d.sizes, b.Len())
 	if s.broken != nil {
 		s.answers <- peerAnswer{b, noneAccepted(s.broken)}
@@ -495,7 +495,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 		s.answers <- peerAnswer{b, batch.Outcome{Refused: batch.Of(f.n), Refusal: errors.New("malformed")}}
 		return nil
 	case leaves:
-		s.under--
+		s.awaited--
 		return f.err
 	case hangs:
 		d.mu.Unlock()

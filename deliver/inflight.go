@@ -37,7 +37,7 @@ type inflight struct {
 	queue *queue
 
 	state    sessionState
-	given    list   // in the order of Send; after the end of the session, only batches that it may still read
+	given    list   // entries in the order of Send; after the end of the session, only those that it may still read
 	awaited  int    // number of batches in given whose answer counts
 	regroup  bool   // an answer had open records: nothing is sent before all batches are answered
 	round    uint64 // number of answers with open records

@@ -191,9 +191,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is like countable, for a leased batch. If the batch has several records,
-// leasedRecords need not read their slots, because the lease of a gap marker contains no other
-// record.
+// leasedRecords returns the number of records in a leased batch, without gap markers. A gap marker
+// is leased alone, so only a batch of one record must be read.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)

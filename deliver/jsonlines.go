@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// lineChunk is the number of collected bytes at which they are written. Each write contains whole
-// lines only.
+// lineChunk is the number of bytes after which the collected lines are written. Each write contains
+// whole lines only.
 const lineChunk = 64 << 10
 
 // jsonLines writes records to an io.Writer, one record per line.

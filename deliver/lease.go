@@ -8,7 +8,7 @@ import "github.com/forebay-log/forebay/batch"
 type lease interface {
 	Batch() *batch.Batch
 	Keeps() bool             // records that are not settled survive the process
-	Pins() (slabs, most int) // number of slabs in use until Release; limit of slabs in calls that may hang
+	Pins() (slabs, most int) // slabs is the number of slabs in use until Release, most the limit for all hanging calls together
 	Open() int               // number of records that are not settled
 	Settle(n int) bool       // settles n records; returns false if they are already accounted for
 	Release()

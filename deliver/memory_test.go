@@ -20,7 +20,7 @@ type batchLog struct {
 
 	mu      sync.Mutex
 	waiting []*batchLease // not leased yet
-	leases  []*batchLease // leased and not released; all leased ones if all is set
+	leases  []*batchLease // leased and not released; if the field all is set, also the released ones
 	all     bool
 	leased  uint64 // number of batches leased
 	account batch.Account
@@ -28,8 +28,8 @@ type batchLog struct {
 
 	bell chan struct{}
 
-	// The functions full and needs report a shortage of memory, and further the number of records
-	// that wait in addition to the field waiting. nil means none.
+	// The functions full and needs report a shortage of memory. The function further returns the
+	// number of waiting records outside the log. Each may be nil.
 	full    func() bool
 	needs   func() (drops, waits bool)
 	further func() uint64

@@ -632,8 +632,8 @@ func TestOneStreamRefused(t *testing.T) {
 }
 
 // If a destination stops answering at the records of one stream, the other streams wait 30 s for
-// each of two suspects and at each retry of that stream, one sixth of the time in total. No record
-// is dropped.
+// each of two suspects and for each retry of the silent stream. In total they wait one sixth of the
+// time. No record is dropped.
 func TestOneStreamSilent(t *testing.T) {
 	const silence, n = 30 * time.Second, 1200
 	for _, window := range []int{1, 4} {

@@ -165,8 +165,8 @@ func TestSuspectWithoutReference(t *testing.T) {
 	})
 }
 
-// A parked suspect that the destination answers with Search or Smaller is dropped as poison, with
-// Gone as failed. With HoldStreams it is held and delivered later.
+// A parked suspect is dropped as poison if the destination answers Search or Smaller, and as failed
+// if it answers Gone. If it answers HoldStreams, the suspect is held and delivered later.
 func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},

@@ -511,8 +511,7 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// The account balances at any time while Shutdown moves the batches in flight to the spill. If the
-// Shutdown of a log times out meanwhile, its report includes this account.
+// The account balances at any time while Shutdown moves the batches in flight to the spill.
 func TestAccountBalancesDuringClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var x *outlet
@@ -747,8 +746,8 @@ func (d *noAnswer) Send(*batch.Batch) error {
 	return nil
 }
 
-// A record is unknown at Close if the session with its answer was lost, even if the circuit has
-// divided its batch into probes or a later session has refused it.
+// A record is unknown at Close if a session ended before it answered the record. A later probe or
+// refusal of its batch does not change that.
 func TestUnknownOfEarlierSessions(t *testing.T) {
 	for name, d := range map[string]*noAnswer{"cut": {}, "refused": {refuse: 2}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -798,8 +797,8 @@ func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	})
 }
 
-// A Flush need not cover records that the destination accepts during the Flush. If the next Flush
-// fails, Close reports them as possibly lost.
+// Records that the destination accepts during a Flush are not covered by that Flush. If the next
+// Flush fails, Close reports them as possibly lost.
 func TestAcceptedDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

@@ -416,8 +416,8 @@ func (s watchedSpill) Ack(seq uint64) error {
 	return err
 }
 
-// The account balances at any time, even after the spill has stored or acknowledged a batch and
-// before the outlet knows it.
+// The account balances at any time, even when the spill has stored or acknowledged a batch and the
+// outlet has not processed the result.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		bubble.Test(t, func(t *testing.T) {

@@ -540,18 +540,18 @@ type streamSession struct {
 	work chan *batch.Batch
 	idle chan struct{}
 
-	under  int
-	broken [4]bool
-	since  time.Time // time of the last answer
-	why    batch.Outcome
+	awaited int
+	broken  [4]bool
+	since   time.Time // time of the last answer
+	why     batch.Outcome
 }
 
 func (s *streamSession) Send(b *batch.Batch) error {
 	s.d.mu <- struct{}{}
-	if s.under == 0 && time.Now().After(s.since) {
+	if s.awaited == 0 && time.Now().After(s.since) {
 		s.broken = [4]bool{} // this Send begins after the last answer
 	}
-	s.under++
+	s.awaited++
 	<-s.d.mu
 	s.work <- b
 	return nil
@@ -579,7 +579,7 @@ func (s *streamSession) serve() {
 				s.d.got[rec.Stream] = append(s.d.got[rec.Stream], rec.Ticket)
 			}
 		}
-		s.under--
+		s.awaited--
 		s.since = time.Now()
 		<-s.d.mu
 		if open == nil {

@@ -615,8 +615,8 @@ func TestWriterFile(t *testing.T) {
 	wantLines(t, string(got), 0, n)
 }
 
-// While callers wait for memory, half of the slabs are written in one call, even directly after
-// callers got memory.
+// While callers wait for memory, one call writes half of the slabs. This also holds immediately
+// after a waiting caller got a slab.
 func TestQueuedSlabsGoTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
