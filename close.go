@@ -208,8 +208,8 @@ type outcome struct {
 }
 
 // runEach calls do(o, ctx) concurrently for every output o for which applies(o) is true. It returns
-// the results when all calls have returned or when the context until ends. A hanging call continues
-// in the background, and its result is discarded.
+// the results when all calls have returned, or earlier when the parameter until, a context, ends. A
+// hanging call continues in the background, and its result is discarded.
 func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))

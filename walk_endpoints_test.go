@@ -259,7 +259,7 @@ func (e *endpoint) arrive(as []*arrival) {
 	}
 }
 
-// noteDeath records that a session of the current process ended without an answer.
+// noteDeath is called when a session of the current process ended without an answer.
 func (e *endpoint) noteDeath() {
 	proc, _ := e.o.k.now()
 	e.gotMu.Lock()
@@ -267,14 +267,14 @@ func (e *endpoint) noteDeath() {
 	e.deathIn = proc
 }
 
-// suspect records that a session ended when recs were sent. A single record in recs may be parked,
-// so that later records pass it.
+// suspect is called when a session ended while recs were sent. A single record in recs may be
+// parked, so that later records pass it.
 func (e *endpoint) suspect(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc, recs)
 }
 
-// refuse records that a request with recs was refused as too large. A single record in recs is
+// refuse is called when a request with recs was refused as too large. A single record in recs is
 // dropped and does not arrive in this process. It may arrive in the next process, out of order,
 // because the spool may keep it in a batch with open records.
 func (e *endpoint) refuse(recs ...[]byte) {
@@ -310,7 +310,7 @@ func (e *endpoint) mayBeUnordered(a *arrival) bool {
 	return ok && a.proc >= proc
 }
 
-// confirm records that the sender has received the acknowledgement of these arrivals.
+// confirm is called when the sender has received the acknowledgement of these arrivals.
 func (e *endpoint) confirm(as []*arrival) {
 	_, closing := e.o.k.now()
 	e.gotMu.Lock()
@@ -320,7 +320,7 @@ func (e *endpoint) confirm(as []*arrival) {
 	}
 }
 
-// unconfirm records that the sender may have lost the acknowledgements of the current process.
+// unconfirm is called when the sender may have lost the acknowledgements of the current process.
 func (e *endpoint) unconfirm() {
 	proc, _ := e.o.k.now()
 	e.gotMu.Lock()

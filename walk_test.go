@@ -324,9 +324,9 @@ func (k *walk) flush(timeout time.Duration) {
 }
 
 // closeProcess closes the router and everything that the user has to close, waits until all
-// goroutines have ended, and checks the outputs. before lists the records that the previous process
-// left on disk, and after those that this process leaves. last reports whether this is the last
-// process.
+// goroutines have ended, and checks the outputs. The parameter before has the records that the
+// previous process left on disk, and after has the records that this process leaves. last reports
+// whether this is the last process.
 func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	heal := func() {
 		for _, o := range k.outs {

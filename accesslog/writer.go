@@ -21,7 +21,7 @@ type writer struct {
 // Unwrap supports http.ResponseController, which sets deadlines and full duplex.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader records the final status. It ignores informational statuses, which precede the final
+// WriteHeader stores the final status. It ignores informational statuses, which precede the final
 // one. Status 101 is final.
 func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
@@ -79,7 +79,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// begin records that the response has begun. If no status was sent, it is 200.
+// begin is called when the response begins. If no status was sent, it is 200.
 func (w *writer) begin() {
 	if w.status == 0 {
 		w.status = http.StatusOK

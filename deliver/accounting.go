@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting records the outcomes of records in the ledger, and removes entries without open
-// records from the queue. Answers of the session and of the error handler are processed in two
-// steps: the method apply computes the result, and the method enter changes the account.
+// accounting enters the outcomes of records in the ledger, and removes entries without open records
+// from the queue. Answers of the session and of the error handler are processed in two steps: the
+// method apply computes the result, and the method enter changes the account.
 type accounting struct {
 	set    *settings
 	led    *ledger

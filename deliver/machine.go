@@ -447,10 +447,10 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 // ---- failures -------------------------------------------------------------
 
 // suspected is called after a failure that a record of e may have caused. Either the session ended
-// because of why, or the failure was an answer that does not show which record is at fault (doubt).
-// If suspected returns true, the failure does not count against the destination, and affects
-// neither the circuit nor the retry budget. The detector decides whether the machine parks e, drops
-// it or holds its stream.
+// because of the error why, or the failure was an answer that does not show which record is at
+// fault (doubt). If suspected returns true, the failure does not count against the destination, and
+// affects neither the circuit nor the retry budget. The detector decides whether the machine parks
+// e, drops it or holds its stream.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
 	// An inline session reports how far each batch was written, and the file would contain a
 	// reference record twice.

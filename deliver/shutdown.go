@@ -34,8 +34,8 @@ func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.endBy(now, deadline) })
 }
 
-// once calls end if this is the first call of once. Later calls wait for the result of the first
-// call, but not beyond the end of ctx.
+// once calls the function end in its first call. Later calls wait for the result of that call, but
+// not beyond the end of ctx.
 func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Report, error)) (batch.Report, error) {
 	s := o.end
 	if !s.begun.Swap(true) {

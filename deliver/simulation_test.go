@@ -498,8 +498,8 @@ func (w *simulation) arrive(n int) {
 	}
 }
 
-// store stores the records of h at the destination, except those in open and refused, and those
-// after an open record of the same stream.
+// store stores the records of h at the destination, except those in the sets open and refused, and
+// those after an open record of the same stream.
 func (w *simulation) store(h *sentBatch, open, refused batch.Set) {
 	for i, t := range h.tickets {
 		if refused.Has(i) { // the destination may accept it if it is sent again

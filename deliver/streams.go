@@ -57,9 +57,9 @@ func (s *heldStreams) Tries(stream uint32) int {
 	return 0
 }
 
-// hold holds a stream for the duration after or, if that is 0, for up to holdMin. Each consecutive
-// hold without an accepted record lasts twice as long, up to holdMax. If several streams are held
-// for the same reason, only the first is reported.
+// hold holds a stream for the requested duration (the parameter after) or, if that is 0, for up to
+// holdMin. Each consecutive hold without an accepted record lasts twice as long, up to holdMax. If
+// several streams are held for the same reason, only the first is reported.
 func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
 	h := s.held[stream]
 	switch {

@@ -119,7 +119,7 @@ func mustLines(t testing.TB, w io.Writer, from, to, size int) {
 	}
 }
 
-// mustEnd closes out and checks the accepted, delivered and dropped records of its account.
+// mustEnd closes the Output and checks the accepted, delivered and dropped records of its account.
 func mustEnd(t testing.TB, out *Output, accepted, delivered uint64, drops batch.Drops) {
 	t.Helper()
 	if err := out.Close(); err != nil {

@@ -64,7 +64,8 @@ func (f *File) Room() int64 {
 	return max(room, 0)
 }
 
-// period returns the beginning of the period of length every that contains t, in UTC and Unix ns.
+// period returns the beginning of the period that contains t, in UTC and Unix ns. A period has the
+// length every.
 func period(t time.Time, every time.Duration) int64 {
 	// Time.Truncate counts from the year 1, which began on a Monday. Therefore weeks begin on
 	// Mondays.

@@ -379,7 +379,7 @@ func (c Config) resolve() (*resolved, error) {
 }
 
 // secrets moves the key and the password, which it may read from files, from Config.Auth to
-// credentials. It also sets the defaults of Auth, and calls bad for each error.
+// credentials. It also sets the defaults of Auth, and calls the function bad for each error.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string

@@ -95,7 +95,7 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// noteCondemned records that a record of n bytes was condemned, and reports whether the limit has
+// noteCondemned is called when a record of n bytes was condemned. It reports whether the limit has
 // become valid. The caller has checked that the server has recently accepted no frame of this size.
 func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
@@ -113,7 +113,7 @@ func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	return true
 }
 
-// noteAccepted records that a frame of n bytes was accepted. This refutes the evidence if a
+// noteAccepted is called when a frame of n bytes was accepted. This refutes the evidence if a
 // condemned record had at most n bytes: its size was not the cause.
 func (l *recordLimit) noteAccepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
@@ -128,7 +128,7 @@ func (l *limits) forget(now time.Time) {
 	}
 }
 
-// noteAccepted records that the server has accepted a frame of n bytes.
+// noteAccepted is called when the server has accepted a frame of n bytes.
 func (l *limits) noteAccepted(now time.Time, n int) {
 	l.forget(now)
 	if now.Sub(l.recentSince) > relearn {
@@ -148,9 +148,9 @@ func (l *limits) noteAccepted(now time.Time, n int) {
 	}
 }
 
-// noteEnded records that a session has ended while its oldest frame without an acknowledgement had
-// n bytes. single reports whether that frame contained only one record. silent reports whether the
-// client, not the server, closed the connection.
+// noteEnded is called when a session has ended while its oldest frame without an acknowledgement
+// had n bytes. single reports whether that frame contained only one record. silent reports whether
+// the client, not the server, closed the connection.
 func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
@@ -169,9 +169,9 @@ func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// noteCondemned records that package deliver has condemned a record of n bytes, and reports whether
-// a record limit has become valid. Because it is called for every server, it ignores a record that
-// did not end the last connection to this server.
+// noteCondemned is called when package deliver has condemned a record of n bytes. It reports
+// whether a record limit has become valid. Because it is called for every server, it ignores a
+// record that did not end the last connection to this server.
 func (l *limits) noteCondemned(now time.Time, n int) bool {
 	if l.endedRecord != n || n < leastLimit || now.Sub(l.recentSince) <= relearn && n <= l.recentMax {
 		return false

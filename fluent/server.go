@@ -159,7 +159,7 @@ func (r *roster) order() []int {
 	return order
 }
 
-// noteSelected records that server i is used next. With weights, this is one step of smooth
+// noteSelected is called when server i is used next. With weights, this is one step of smooth
 // weighted round-robin, as in nginx: the credit of each available server grows by its weight, and
 // the credit of the used server is reduced by the total of these weights.
 func (r *roster) noteSelected(i int) {
@@ -238,8 +238,8 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// noteConnected records that connecting to server i has succeeded. If the server is skipped because
-// it did not respond, the skip continues.
+// noteConnected is called when connecting to server i has succeeded. If the server is skipped
+// because it did not respond, the skip continues.
 func (r *roster) noteConnected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +296,7 @@ const (
 	hangUpWithin = 5 * time.Second
 )
 
-// noteHangUp records that server i has ended a connection, which was open for the duration lived.
+// noteHangUp is called when server i has ended a connection, which was open for the duration lived.
 // It reports whether the event "no-ack" is due: once in a series of short connections, at
 // connection number hangUps. A longer connection ends the series.
 func (r *roster) noteHangUp(i int, lived time.Duration) bool {
@@ -359,22 +359,22 @@ func (r *roster) proven(i int) int {
 	return max(leastLimit, l.proven)
 }
 
-// noteAccepted records that server i has accepted a frame of n bytes.
+// noteAccepted is called when server i has accepted a frame of n bytes.
 func (r *roster) noteAccepted(i, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.noteAccepted(time.Now(), n)
 }
 
-// noteEndedAt records that a session with server i has ended at a frame of n bytes. The parameters
-// single and silent are those of limits.noteEnded.
+// noteEndedAt is called when a session with server i has ended at a frame of n bytes. The
+// parameters single and silent are those of limits.noteEnded.
 func (r *roster) noteEndedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.noteEnded(time.Now(), n, single, silent)
 }
 
-// noteCondemned records that package deliver has condemned a record of n bytes.
+// noteCondemned is called when package deliver has condemned a record of n bytes.
 func (r *roster) noteCondemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

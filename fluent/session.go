@@ -222,9 +222,9 @@ func (s *session) report(j *job, why error) {
 	s.l.Answer(b, o)
 }
 
-// register adds the frames of j with index from or higher to pending. It must be called before they
-// are written, because an acknowledgement may arrive before the write returns. It returns false if
-// the session accepts no more frames.
+// register adds the frames of j to pending, beginning with the frame that has the index from. It
+// must be called before they are written, because an acknowledgement may arrive before the write
+// returns. It returns false if the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,9 +283,9 @@ func readDeadlineAfter(err error) time.Time {
 	return time.Now().Add(finalRead)
 }
 
-// write writes the frames of a registered job with index from or higher. If all of them are already
-// acknowledged (with NoAck: written), write answers the job. If not, the reader answers it later.
-// After a failed write, the reader ends the session.
+// write writes the frames of a registered job, beginning with the frame that has the index from. If
+// all of them are already acknowledged (with NoAck: written), write answers the job. If not, the
+// reader answers it later. After a failed write, the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
 	// Exactly one goroutine answers j: this one if no frame is open, or else the reader, after the
@@ -328,11 +328,11 @@ func (s *session) put(j *job, from, to int) error {
 	return err
 }
 
-// putInOrder writes the frames of a registered job with index from or higher. A server may omit the
-// acknowledgement of a frame that is too large for it and still accept the next frame of the same
-// tag, so that records would arrive out of order. Therefore a frame that is larger than any frame
-// that the server has recently accepted is sent alone: the next frame waits for its
-// acknowledgement.
+// putInOrder writes the frames of a registered job, beginning with the frame that has the index
+// from. A server may omit the acknowledgement of a frame that is too large for it and still accept
+// the next frame of the same tag, so that records would arrive out of order. Therefore a frame that
+// is larger than any frame that the server has recently accepted is sent alone: the next frame
+// waits for its acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
@@ -477,8 +477,8 @@ func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
 	"use acknowledgements, unless this Forward server ends each connection after one message")
 
-// noteHangUp records that the server has ended the connection of a session with NoAck after data was
-// written. It posts the event "no-ack" if enough connections have ended.
+// noteHangUp is called when the server has ended the connection of a session with NoAck after data
+// was written. It posts the event "no-ack" if enough connections have ended.
 func (s *session) noteHangUp() {
 	if s.c.roster.noteHangUp(s.conn.index, time.Since(s.conn.opened)) {
 		s.c.reports.Post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were opened; %w", s.conn.label, hangUps, errHangUps), 0)
@@ -517,7 +517,7 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack records that the server has acknowledged the frame with the given id, and answers its job
+// ack is called when the server has acknowledged the frame with the given id. It answers its job
 // after the job's last open frame. Servers may acknowledge frames in any order. An unknown id,
 // which may be a second acknowledgement, is only counted.
 func (s *session) ack(id chunkID) {

@@ -128,7 +128,8 @@ func (s *valuer) begin(dst []byte) *values.Walk {
 	return w
 }
 
-// any appends a value of any type. Its error lacks the path of the value, which addPath adds.
+// any appends a value whose type is not known in advance. Its error lacks the path of the value,
+// which addPath adds.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	err := s.begin(dst).Any(v)
 	return s.dst, err

@@ -184,7 +184,7 @@ func (p *printer) countOf(label, value string, n uint64) {
 	p.b = append(strconv.AppendUint(p.b, n, 10), '\n')
 }
 
-// flag appends a sample with the value 1 if on is set, and 0 if it is not.
+// flag appends a sample with the value 1 if the parameter on is true, and 0 if it is false.
 func (p *printer) flag(on bool) { p.flagOf("", "", on) }
 
 // flagOf is like flag, with an additional label.

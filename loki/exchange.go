@@ -205,7 +205,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close records that the transport no longer reads the body. It implements [io.Closer].
+// Close is called by the transport when it no longer reads the body. It implements [io.Closer].
 func (r *bodyReader) Close() error {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
@@ -213,7 +213,7 @@ func (r *bodyReader) Close() error {
 	return nil
 }
 
-// begin prepares a request with the body wire and starts its timeout. wire must not change until
+// begin prepares a request whose body is wire, and starts its timeout. wire must not change until
 // finish. If the exchange of the previous request has the same parent context, begin reuses it. If
 // not, begin ends it and creates a new one.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {

@@ -143,9 +143,9 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	return waited && size >= stuckLength && pc.noteStuck(first, now, refill)
 }
 
-// noteAccepted records that Loki accepted a request of size bytes with segs. Each accepted request
-// increases the size limit of shared requests by 1/4096, so that the limit recovers after shrink
-// has reduced it.
+// noteAccepted is called when Loki has accepted a request of size bytes with segs. Each accepted
+// request increases the size limit of shared requests by 1/4096, so that the limit recovers after
+// shrink has reduced it.
 func (s *client) noteAccepted(p *push, segs []segment, size int, now time.Time) {
 	if most := s.maxShared.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
 		s.maxShared.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))

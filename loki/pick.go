@@ -24,7 +24,7 @@ type pick struct {
 	children    map[string]*pick // by the key of the attribute
 }
 
-// at returns the pick at path below p, and creates it if necessary.
+// at returns the descendant of p with the given path, and creates it if necessary.
 func (p *pick) at(path []string) *pick {
 	for _, name := range path {
 		if p.children == nil {

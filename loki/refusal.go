@@ -43,8 +43,8 @@ type secondLimit struct {
 	given bool
 	// second is the Unix second that contains the limit.
 	second int64
-	// n is the number of refused entries in that second: the earliest entries of the second in the
-	// field old, and the latest in the field newest.
+	// n is the number of refused entries in that second: in the field old the earliest entries of
+	// the second, and in the field newest the latest.
 	n int
 }
 
@@ -97,8 +97,8 @@ var likeText = []byte(" errors like: ")
 
 // parseRefusals parses the text of a 400 response. whole reports whether text is complete. The
 // result f is nil if the text names no entries. For several segments, bySegment[i] contains the
-// refusals of segs[i], or is nil if there are none. The whole of bySegment is nil if a refusal
-// cannot be assigned to a segment.
+// refusals of segs[i], or is nil if there are none. bySegment itself is nil if a refusal cannot be
+// assigned to a segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
 	messages, counted, named := 0, 0, false // number of messages; number of messages with a count of entries; whether any message names an entry

@@ -121,9 +121,9 @@ func (s *client) rewriteEntry(f form, rec []byte, at int64, extra []label, count
 	return f.close(out)
 }
 
-// freeName returns a metadata name for m that is not in the map have. exists is true if have
-// already contains a pair with the value of m and its name, possibly with a number; m need not be
-// added.
+// freeName returns a metadata name for m that is not in the map have. exists is true if that map
+// already contains a pair with the value of m and its name, possibly with a number. In that case, m
+// need not be added.
 func freeName(have map[string]string, m label) (name string, exists bool) {
 	name = m.name
 	for n := 2; ; n++ {

@@ -379,7 +379,7 @@ type recentStreams struct {
 // recentPeriod is the time during which a stream counts as in use after Loki accepted records of it.
 const recentPeriod = 5 * time.Minute
 
-// add records that Loki accepted records of st at the time now.
+// add is called when Loki has accepted records of st, at the time now.
 func (l *recentStreams) add(st *stream, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,7 +390,7 @@ func (l *recentStreams) add(st *stream, now time.Time) {
 	l.entries[0].at = now
 }
 
-// anyOther reports whether Loki accepted records of a stream other than st within recentPeriod.
+// anyOther reports whether Loki has accepted records of another stream than st within recentPeriod.
 func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

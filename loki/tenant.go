@@ -24,8 +24,8 @@ type tenant struct {
 // a tenant that Loki accepts again could wait forever while Loki refuses other tenants.
 const denialPeriod = 5 * time.Minute
 
-// markUsed records that t has records. It stores only if necessary, because a store for each record
-// would contend for the cache line.
+// markUsed sets hasRecords. It stores only if necessary, because a store for each record would
+// contend for the cache line.
 func (t *tenant) markUsed() {
 	if !t.hasRecords.Load() {
 		t.hasRecords.Store(true)
@@ -78,7 +78,7 @@ const (
 	stuckLength   = 32 << 10 // bytes
 )
 
-// noteStuck records that a request with a single record was refused, although the accumulated
+// noteStuck is called when a request with a single record was refused, although the accumulated
 // capacity was sufficient. It reports whether the refusal is permanent, because this has happened
 // too often. t is the time of the record, in Unix ns, and identifies it. refill is the time in
 // which the capacity for the record accumulates.
@@ -100,7 +100,7 @@ const (
 	maxPause    = time.Second      // longest pause after a 429 response
 )
 
-// noteLimit records that a request of size bytes was refused because of a limit in bytes per
+// noteLimit is called when a request of size bytes was refused because of a limit in bytes per
 // second. It sets the rate of further requests and a pause of up to maxPause.
 func (pc *pace) noteLimit(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))

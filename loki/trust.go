@@ -52,7 +52,8 @@ const (
 	confirmedPeriod = 20 * time.Minute
 	// sharedRate is the maximum rate of a stream in bytes per second.
 	sharedRate = 1 << 20
-	// sharedBurst is how far the stream may be ahead of sharedRate.
+	// sharedBurst is the longest time for which the bytes of a stream may take to be transmitted at
+	// sharedRate; see busyUntil.
 	sharedBurst = 4 * time.Second
 )
 
@@ -83,9 +84,9 @@ func (t *trust) isConfirmed(now time.Time) bool {
 	return now.UnixNano()-t.confirmed.Load() < int64(confirmedPeriod)
 }
 
-// noteAccepted records that Loki accepted a request with size bytes of the stream. The times of the
-// entries, in Unix ns, are between first and last. confirmed reports whether the stream was the
-// last one of the request.
+// noteAccepted is called when Loki has accepted a request with size bytes of the stream. The times
+// of the entries, in Unix ns, are between first and last. confirmed reports whether the stream was
+// the last one of the request.
 func (t *trust) noteAccepted(first, last int64, size int, confirmed bool, now time.Time) {
 	ns := now.UnixNano()
 	t.newestEntry.Store(max(t.newestEntry.Load(), last))

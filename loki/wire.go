@@ -47,7 +47,7 @@ func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 
 // putPadded writes v, which is at most maxPadded, to b as a varint of four bytes.
 func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
-// padded returns the value of a padded varint. The varint is the whole of b.
+// padded returns the value of the padded varint in b, which contains nothing else.
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
 		v |= uint64(c&0x7f) << (7 * i)

@@ -101,7 +101,7 @@ func (o *output) write(t *testing.T, lines ...string) {
 	}
 }
 
-// writeAt writes lines as records with the time at.
+// writeAt writes lines as records whose timestamp is the parameter at.
 func (o *output) writeAt(t *testing.T, at time.Time, lines ...string) {
 	t.Helper()
 	for _, l := range lines {

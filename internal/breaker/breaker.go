@@ -150,7 +150,7 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 	}
 }
 
-// Failed records a failure and reports whether it opened the circuit. after is the wait that the
+// Failed counts a failure and reports whether it opened the circuit. after is the wait that the
 // destination requested. hold reports whether only a change of configuration helps.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {

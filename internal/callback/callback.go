@@ -213,7 +213,7 @@ func (r *Runner[T]) popLocked() T {
 	return v
 }
 
-// settleLocked records that fn is not running, and wakes the waiters whose values are handled or
+// settleLocked is called when fn is not running. It wakes the waiters whose values are handled or
 // dropped.
 func (r *Runner[T]) settleLocked() {
 	r.settled = r.posted - uint64(r.n)

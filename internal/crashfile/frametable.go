@@ -17,7 +17,7 @@ func newFrameTable() frameTable {
 	return t
 }
 
-// ExpectFrame records in the mapped file that the companion file has a frame of the record. If
+// ExpectFrame stores in the mapped file that the companion file has a frame of the record. If
 // recovery does not find the frame, it counts the record as damaged.
 func (m *Memory) ExpectFrame(ticket uint64) {
 	t, at := &m.frames, -1
@@ -31,7 +31,7 @@ func (m *Memory) ExpectFrame(ticket uint64) {
 	t.at[ticket] = at
 }
 
-// ForgetFrame records that a record is no longer pending. It is called before Ack with its ticket,
+// ForgetFrame stores that a record is no longer pending. It is called before Ack with its ticket,
 // so that a recovery after a kill between the calls does not expect the frame.
 func (m *Memory) ForgetFrame(ticket uint64) {
 	t := &m.frames

@@ -320,8 +320,8 @@ func checksumMatches(mem []byte, first, last, sum uint64) bool {
 	return Sum(first, last, mem[:end], slots) == uint32(sum)
 }
 
-// parseSlots adds the records of the slots with the numbers from to to-1, counted from the end of
-// the slab. The ticket of the first record is at least first. At a slot that does not continue the
+// parseSlots adds the records of the slots with numbers in [from, to), counted from the end of the
+// slab. The ticket of the first record is at least first. At a slot that does not continue the
 // previous one, parseSlots stops: the remaining slots are left over from an earlier use.
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	le := binary.LittleEndian

@@ -139,7 +139,7 @@ func (m *Memory) Head(i int) *Head {
 	return (*Head)(unsafe.Pointer(&m.mem[HeadsOff+i*HeadBytes]))
 }
 
-// Ack records that every ticket up to t is settled. It is called before the memory of those records
+// Ack stores that every ticket up to t is settled. It is called before the memory of those records
 // is reused.
 func (m *Memory) Ack(t uint64) {
 	atomic.StoreUint64(&m.state.Acked, t)
@@ -154,14 +154,14 @@ func (m *Memory) Evict(n int) {
 	StoreWord(&m.state.Evicted, m.evicted)
 }
 
-// Skip records the number of evicted records that have tickets up to Acked.
+// Skip stores the number of evicted records that have tickets up to Acked.
 func (m *Memory) Skip(n uint64) {
 	if m.evicted > 0 {
 		StoreWord(&m.state.Skipped, n)
 	}
 }
 
-// SetAhead records the number of settled records above Acked whose slabs were reused.
+// SetAhead stores the number of settled records above Acked whose slabs were reused.
 func (m *Memory) SetAhead(n uint64) {
 	if n != m.ahead {
 		m.ahead = n
@@ -169,10 +169,10 @@ func (m *Memory) SetAhead(n uint64) {
 	}
 }
 
-// SetHeapHeld records the number of pending records larger than a slab that are in no file.
+// SetHeapHeld stores the number of pending records larger than a slab that are in no file.
 func (m *Memory) SetHeapHeld(n int) { StoreWord(&m.state.HeapHeld, uint64(n)) }
 
-// SetHeapFrom records that the records from ticket t on are not in the file.
+// SetHeapFrom stores that the records from ticket t on are not in the file.
 func (m *Memory) SetHeapFrom(t uint64) { StoreWord(&m.state.HeapFrom, t) }
 
 var (

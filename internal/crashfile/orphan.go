@@ -93,7 +93,7 @@ func (o *Orphan) LacksRecords() bool {
 	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.damagedMark > 0
 }
 
-// markDamaged records in the file how many records were lost. It is called before progress is
+// markDamaged stores in the file how many records were lost. It is called before progress is
 // recorded, because an interrupted recovery would leave a file that looks undamaged.
 func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
@@ -151,7 +151,7 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	return &c.Batch
 }
 
-// Persist records in the file that its records up to ticket are settled.
+// Persist stores in the file that its records up to ticket are settled.
 func (o *Orphan) Persist(ticket uint64) {
 	if ticket <= o.Acked {
 		return
@@ -169,7 +169,7 @@ func (o *Orphan) Persist(ticket uint64) {
 	Point(PointPersisted)
 }
 
-// noteUnnamed records in the file how many unlisted frames belong to records above ticket. It is
+// noteUnnamed stores in the file how many unlisted frames belong to records above ticket. It is
 // called before progress is recorded, so that no record looks lost after a kill. markDamaged has
 // counted the lost records.
 func (o *Orphan) noteUnnamed(ticket uint64) error {

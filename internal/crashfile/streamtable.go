@@ -41,7 +41,7 @@ func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	return def, ok, err
 }
 
-// KnowStream records that the definition of a stream is written, or cannot be written.
+// KnowStream is called when the definition of a stream is written, or cannot be written.
 func (m *Memory) KnowStream(id uint32) {
 	m.streams.known[id] = true
 	m.streams.zero = m.streams.zero || id == 0

@@ -20,8 +20,9 @@ const (
 	cursorFileBytes = 2 * cursorStride
 )
 
-// missing returns the numbers of batches and records that are missing at the end of a spool whose last
-// segment ends at end. Acknowledged batches are not missing: their segments were deleted.
+// missing returns the numbers of batches and records that are missing after the mark end, where the
+// last segment of the spool ends. Acknowledged batches are not missing: their segments were
+// deleted.
 func (c *cursorState) missing(end mark) (batches, records uint64) {
 	if c.acked.seq > end.seq {
 		end = c.acked
@@ -113,7 +114,7 @@ type cursor struct {
 	buf     []byte           // reused by write
 }
 
-// write stores next and the settled tickets. It sets the generation itself. When it returns nil,
+// write stores a state, with the next generation, and the settled tickets. When it returns nil,
 // they survive the death of the process.
 func (c *cursor) write(next cursorState) error {
 	next.gen = c.state.gen + 1
@@ -143,8 +144,8 @@ func (c *cursor) noteEnd(now cursorState) {
 	}
 }
 
-// restore creates the cursor file again after it was deleted, with the state now. It also stores
-// the ranges of settled tickets.
+// restore creates the cursor file again after it was deleted, and stores the state and the ranges
+// of settled tickets in it.
 func (c *cursor) restore(d *directory, now cursorState) error {
 	f, err := d.open(cursorName, os.O_RDWR|os.O_CREATE)
 	if err != nil {

@@ -231,7 +231,7 @@ func TestDamage(t *testing.T) {
 				if lostLater := st.Recovered - uint64(len(want)); st.Corrupt != lostLater || c.atOpen && round == 0 && lostLater != 0 {
 					t.Errorf("round %d: recovered %d, corrupt %d, read %d", round, st.Recovered, st.Corrupt, len(want))
 				}
-				es := log.of(t, s, "corrupt")
+				es := log.ofKind(t, s, "corrupt")
 				setAside := len(s.queue.damagedFiles) > 0 // Open sets a file aside if none of it is usable
 				switch {
 				case c.cause == nil || round == 1 && c.atOpen && setAside:
@@ -300,7 +300,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	if st := s.Stats(); st.Corrupt != 20 || st.AsideFiles != 1 {
 		t.Errorf("stats %+v", st)
 	}
-	if es := log.of(t, s, "corrupt"); len(es) != 1 || es[0].Count != 20 {
+	if es := log.ofKind(t, s, "corrupt"); len(es) != 1 || es[0].Count != 20 {
 		t.Errorf("events %v", es)
 	}
 	mustClose(t, s)
@@ -328,7 +328,7 @@ func TestMissingSegmentIsReported(t *testing.T) {
 			t.Errorf("records %v", got)
 		}
 		mustBalance(t, s)
-		es := log.of(t, s, "corrupt")
+		es := log.ofKind(t, s, "corrupt")
 		if open && (len(es) != 1 || es[0].Count != 40 || !errors.Is(es[0].Err, errMissing)) || !open && len(es) != 0 {
 			t.Errorf("events %v", es)
 		}
@@ -358,7 +358,7 @@ func TestDamagedCursorRepeatsAll(t *testing.T) {
 			if err := consecutive(drain(t, s, true), 40); err != nil { // segment 1 is deleted now
 				t.Error(err)
 			}
-			if es := log.of(t, s, "corrupt"); len(es) != c.events {
+			if es := log.ofKind(t, s, "corrupt"); len(es) != c.events {
 				t.Errorf("events %v", es)
 			}
 			mustBalance(t, s)

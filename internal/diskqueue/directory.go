@@ -26,7 +26,7 @@ type directory struct {
 	// mu guards the fields below. It is a leaf lock: no I/O is done with it held.
 	mu        sync.Mutex
 	changes   uint64   // number of changes of names so far
-	synced    uint64   // number of the first changes that are on stable storage
+	synced    uint64   // number of these changes, from the first, that are on stable storage
 	parents   []string // directories with an entry that leads to path and may not be on stable storage
 	undeleted []string // files whose deletion failed; the next call of remove tries again
 }

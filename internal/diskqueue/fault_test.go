@@ -267,7 +267,7 @@ func TestSyncIntervalReportsTransitions(t *testing.T) {
 		settle(t, s, 3)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		es := log.of(t, s, "sync")
+		es := log.ofKind(t, s, "sync")
 		if len(es) != 2 || !errors.Is(es[0].Err, syscall.EIO) || es[1].Err != nil {
 			t.Errorf("events %v", es)
 		}

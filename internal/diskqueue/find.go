@@ -132,8 +132,9 @@ func (g *foundSegment) readFrames(d *directory, o *spool.Options, check func(*se
 	}
 	end, torn, damage := r.toEnd(checkFrame)
 	switch {
-	// An Append leaves such frames if it failed and could not cut off its frame.
-	case end.seq >= g.limit.seq: // further frames, damaged or not, were stored again in a later segment
+	// The frames from the limit on are left by a failed Append that could not cut off its frame.
+	// Their batches are in a later segment.
+	case end.seq >= g.limit.seq:
 		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
 		damage = nil
 	case damage != nil:

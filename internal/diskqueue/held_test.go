@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// run returns a batch of n records of an origin, with consecutive tickets from first.
+// run returns a batch of n records of an origin, with consecutive tickets that begin with first.
 func run(origin byte, first, n int, c batch.Codec) *batch.Batch {
 	b := &batch.Batch{Codec: c, Origin: [16]byte{origin}}
 	for i := range n {
@@ -26,7 +26,7 @@ func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 	}
 }
 
-// wantHeld checks which tickets from 1 to 1000 of an origin s holds.
+// wantHeld checks the result of Held for the tickets 1 to 1000 of an origin.
 func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	t.Helper()
 	got := s.Held([16]byte{origin}, 1, 1000)

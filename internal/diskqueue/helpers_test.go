@@ -76,8 +76,8 @@ func recordMeta(n int) (m batch.Meta, stream string) {
 	return m, fmt.Sprintf("app.%d", n/3%7)
 }
 
-// testDict is a dictionary whose stream numbers depend on salt. Different processes also have
-// different stream numbers.
+// testDict is a dictionary whose stream numbers depend on salt, because the stream numbers of two
+// processes also differ.
 type testDict struct {
 	mu   sync.Mutex
 	salt uint32
@@ -136,7 +136,8 @@ func testOrigin(n int) (id [16]byte) {
 // sharedOrigin returns an origin that several consecutive batches share.
 func sharedOrigin(n int) [16]byte { return [16]byte{'s', byte(n / 1000), byte(n / 1000 >> 8)} }
 
-// numbered returns a batch of the records first to first+n-1, sometimes in several runs.
+// numbered returns a batch of the records with numbers in [first, first+n), sometimes in several
+// runs.
 func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 	out := &batch.Batch{Codec: c, Origin: testOrigin(first)}
 	for n > 0 {
@@ -207,7 +208,8 @@ func mustOpen(t testing.TB, fsys vfs.FS, o *spool.Options) *Spool {
 	return s
 }
 
-// mustAppend appends the records first to first+n-1 as one batch and returns its number.
+// mustAppend appends the records with numbers in [first, first+n) as one batch and returns its
+// number.
 func mustAppend(t testing.TB, s *Spool, first, n int) uint64 {
 	t.Helper()
 	seq, err := s.Append(numbered(first, n, nil, nil))
@@ -344,8 +346,8 @@ func (l *eventLog) add(e batch.Event) {
 	l.es = append(l.es, e)
 }
 
-// of waits until all events are reported, and returns those of the given kind.
-func (l *eventLog) of(t testing.TB, s *Spool, op string) (es []batch.Event) {
+// ofKind waits until all events are reported, and returns those of the given kind.
+func (l *eventLog) ofKind(t testing.TB, s *Spool, op string) (es []batch.Event) {
 	t.Helper()
 	for range 100 { // each waits briefly
 		s.events.Wait(t.Context())

@@ -401,7 +401,7 @@ func TestFailedAppendAfterAGap(t *testing.T) {
 			t.Errorf("restart %t: records %v", restart, got)
 		}
 		mustBalance(t, s)
-		if es := log.of(t, s, "corrupt"); len(es) != 0 || s.Stats().Corrupt != 0 {
+		if es := log.ofKind(t, s, "corrupt"); len(es) != 0 || s.Stats().Corrupt != 0 {
 			t.Errorf("restart %t: %v", restart, es)
 		}
 		mustClose(t, s)

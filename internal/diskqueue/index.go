@@ -113,7 +113,7 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 				st.time += d
 				records++
 				dst = dst[:len(dst)+1] // room was made before the loop
-				s := &dst[len(dst)-1]  // a composite literal would be built elsewhere and copied
+				s := &dst[len(dst)-1]  // a composite literal would be built in a temporary and copied
 				s.Ticket, s.Time, s.Off, s.Len = st.ticket, st.time, uint32(off), uint32(length)
 				s.Stream, s.Level, s.Flags = local, st.level, 0
 				off += length

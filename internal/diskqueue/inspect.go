@@ -255,7 +255,7 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 }
 
 // yieldBatches returns a function that yields the batch of each frame of segment i. If the consumer
-// of the iterator stops, the function clears more.
+// of the iterator stops, the function sets *more to false.
 func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
 	g := &v.segs[i]
 	var memory handout

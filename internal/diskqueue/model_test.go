@@ -49,16 +49,18 @@ type model struct {
 	acked   int          // number of batches of the field all that this process has acknowledged
 	parked  []modelBatch // batches in forms that this process does not accept, oldest first
 	next    int          // number of the next record
-	dropped uint64       // number of records removed from all that DroppedQuota must include
+	dropped uint64       // number of records that were removed from the field all and that DroppedQuota must include
 	killIn  int          // number of operations until the process dies; 0: never
 
-	// leftovers, by number, and phantoms are batches that may or may not exist after a restart. A
-	// process dropped them and died before it deleted the file; or their Append failed, their frame
-	// could not be truncated, and the batch that got their number is gone or never existed; or they
-	// could not be read.
+	// leftovers (by number) and phantoms are batches that may or may not exist after a restart, for
+	// one of these reasons:
+	// - A process dropped them and died before it deleted the file.
+	// - Their Append failed, their frame could not be truncated, and the batch that got their
+	// number is gone or never existed.
+	// - They could not be read.
 	leftovers map[uint64][]int
 	phantoms  []modelBatch
-	corrupt   uint64 // number of records removed from all that could not be read
+	corrupt   uint64 // number of unreadable records that were removed from the field all
 
 	begun []int        // first record of each batch for which Append was called
 	acks  map[int]bool // first records of the batches for which Ack was called

@@ -109,7 +109,8 @@ func (r *recovery) park() error {
 			g.status, g.name, g.settledTo, g.settledInName = parked, name, settled, settled
 		case g.status != inQueue:
 			// An older version of this program does not see parked files and may have used their
-			// numbers again. Such a file stays parked until those batches are settled.
+			// numbers for newer batches. A file with such numbers stays parked until the newer
+			// batches are settled.
 			overlaps := g.first.seq < end.seq || i+1 < len(q.segs) && q.segs[i+1].first.seq < g.end.seq
 			if overlaps || !accepts(g.form()) {
 				g.status = parked

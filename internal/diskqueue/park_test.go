@@ -86,7 +86,7 @@ func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 		if a := s.Account(); a.Pending.Spill != 20 || a.Check() != nil {
 			t.Errorf("%s", a)
 		}
-		if es := log.of(t, s, "parked"); len(es) != 1 || es[0].Count != 20 || !strings.Contains(es[0].Err.Error(), `"test/b", version 7`) {
+		if es := log.ofKind(t, s, "parked"); len(es) != 1 || es[0].Count != 20 || !strings.Contains(es[0].Err.Error(), `"test/b", version 7`) {
 			t.Errorf("events %v", es)
 		}
 		log = eventLog{}

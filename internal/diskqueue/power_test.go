@@ -13,12 +13,11 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// powerRun appends, reads, acknowledges and syncs at random. It returns the file system that a loss
-// of power would leave.
+// A powerRun appends, reads, acknowledges and syncs at random, until its loss of power.
 type powerRun struct {
 	t       *testing.T
 	r       *rand.Rand
-	stored  map[uint64][]int // records of the last Append that returned this number, by number
+	stored  map[uint64][]int // records by batch number; if several Appends returned the number, those of the last one
 	refused [][]int          // batches whose Append failed, so their numbers are unknown
 	safe    uint64           // last number known to be on stable storage
 	settled uint64           // last number passed to Ack

@@ -17,8 +17,8 @@ import (
 //	[ segment ][ segment ][ segment ][ active ]
 //
 // Unparked segments have other settled marks (see status), so Next may read before acked. Batch
-// numbers have gaps where batches were lost to damage or dropped over the quota. A mark in a gap has
-// the same meaning as one at its end.
+// numbers have gaps where batches were lost to damage or dropped over the quota. A mark
+// within a gap means the same as a mark at the end of that gap.
 //
 // All records are counted here, in the critical section that moves a mark, so that the account
 // balances at every moment. The methods that delete files do so after they have released mu: a file
@@ -190,7 +190,7 @@ func (q *queue) isOver(g *segment) bool {
 	return g.done(q.read)
 }
 
-// handOut sets the mark of the next batch to hand out to end.
+// handOut moves the read mark to end, behind the batches that Next has returned.
 func (q *queue) handOut(end mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -213,10 +213,10 @@ func (q *queue) rewind() {
 	}
 }
 
-// settle settles the handed-out batches out, up to number seq. It returns how many it settled,
-// which are the first of out. If Next has not returned the number seq, settle returns an error,
-// because it would settle batches that no destination has received. If seq is settled already,
-// settle does nothing.
+// settle settles the batches up to number seq. The parameter out has all batches that are handed
+// out, and settle returns how many of them it settled. If Next has not returned the number seq,
+// settle returns an error, because it would settle batches that no destination has received. If seq
+// is settled already, settle does nothing.
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

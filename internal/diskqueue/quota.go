@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// room makes sure that need more bytes stay within the quota, including the header of a new segment
-// if there is none to add to. It returns errFull, wrapped, if it cannot. It deletes, in this order:
+// room frees space for a frame of need bytes within the quota, and for the header of a new segment
+// if there is no active segment. It returns errFull, wrapped, if it cannot. It deletes, in this order:
 //
 //  1. the active segment, if all its batches are settled,
 //  2. damaged files that were set aside,
@@ -38,10 +38,10 @@ func (a *appender) room(need int64, f form) error {
 	}
 }
 
-// makeRoom reports whether need more bytes are within the quota. If they are not, it returns the
-// name of a file to delete and its segment g, or nil for g if the file was set aside. It has
-// removed that file from the queue and counted its records as dropped. If name is empty, deleting
-// files does not help. The caller deletes the file after releasing the lock.
+// makeRoom reports whether a frame of need bytes is within the quota. If it is not, makeRoom
+// returns the name of a file to delete and its segment g, or nil for g if the file was set aside.
+// It has removed that file from the queue and counted its records as dropped. If name is empty,
+// deleting files does not help. The caller deletes the file after releasing the lock.
 func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,8 +96,8 @@ func (q *queue) freeableLocked() (n int64) {
 }
 
 // pinnedLocked reports whether the quota must not delete g. Next may be reading g, or one of its
-// batches may be handed out and not acknowledged. Such a batch may just be delivered, and would be
-// counted both as delivered and as dropped. Next does not read parked segments.
+// batches may be handed out and not acknowledged. A destination may accept such a batch, which
+// would then be counted both as delivered and as dropped. Next does not read parked segments.
 func (q *queue) pinnedLocked(g *segment) bool {
 	if g.status == parked {
 		return false

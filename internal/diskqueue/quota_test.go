@@ -43,7 +43,7 @@ func TestQuotaDropsOldest(t *testing.T) {
 		t.Fatalf("stats %+v", st)
 	}
 	reported := uint64(0)
-	for _, e := range log.of(t, s, "drop") {
+	for _, e := range log.ofKind(t, s, "drop") {
 		reported += e.Count
 	}
 	if reported != st.DroppedQuota {

@@ -130,8 +130,8 @@ func (s *Spool) restore() error {
 	return nil
 }
 
-// lockAll acquires the locks of all parts, in the order above. It waits for the calls in progress,
-// and blocks others until unlock is called.
+// lockAll acquires the locks of all parts, in the order stated in the type Spool. It waits for the
+// calls in progress, and blocks others until unlock is called.
 func (s *Spool) lockAll() (unlock func()) {
 	s.appender.mu.Lock()
 	s.reader.mu.Lock()

@@ -12,7 +12,7 @@ func (s *Spool) Stats() spool.Stats {
 	return st
 }
 
-// stats returns Stats, and the number of records in it that are not handed out.
+// stats returns a snapshot, and the number of its pending records that are not handed out.
 func (s *Spool) stats() (st spool.Stats, unread uint64) {
 	st, unread = s.queue.stats()
 	st.Damages = s.events.damages.Load()

@@ -31,8 +31,8 @@ type Prober struct {
 	at   time.Time // time at which a request was last accepted
 }
 
-// Keep records that the server accepted a request at the time now. If the reference record is old,
-// Keep replaces it. appendOne appends a request with one record of the accepted request.
+// Keep is called when the server has accepted a request, at the time now. If the reference record
+// is old, Keep replaces it. appendOne appends a request with one record of the accepted request.
 func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
 		if body := appendOne(nil); len(body) <= maxReferenceBytes {

@@ -68,8 +68,8 @@ func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	return r.append(dst, n)
 }
 
-// End records that the call announced by the last Begin has returned. accepted reports whether its
-// record may arrive at the destination.
+// End is called when the call announced by the last Begin has returned. accepted reports whether
+// its record may arrive at the destination.
 func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }

@@ -286,7 +286,7 @@ func (d *Detector) cancel(now time.Time) {
 	d.finish()
 }
 
-// Answered records how long the destination took to answer.
+// Answered stores how long the destination took to answer.
 func (d *Detector) Answered(after time.Duration) {
 	d.silence.usual = max(after, d.silence.usual-d.silence.usual/16)
 }

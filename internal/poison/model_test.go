@@ -183,7 +183,7 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 	m.d.Forget(st.Suspect)
 }
 
-// serverFailed records that the probe of s, which may be nil, has no result because the server
+// serverFailed is called when the probe of s, which may be nil, has no result because the server
 // fails for all records. The evidence against parked suspects is reset.
 func (m *model) serverFailed(s *Suspect) {
 	if _, parked := m.parked[s]; parked {

@@ -458,7 +458,7 @@ func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	return out, true
 }
 
-// changedTo returns s as an any. It allocates only if s has changed.
+// changedTo returns s as a value of type any. It allocates only if s has changed.
 func changedTo(s string, changed bool) (any, bool) {
 	if !changed {
 		return nil, false

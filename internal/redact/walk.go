@@ -118,7 +118,7 @@ func (w *Walker) Reset() {
 	w.names = w.names[:0]
 }
 
-// enter begins a record at the Place in, and returns the nodes of that Place.
+// enter begins a record at the given Place, and returns the nodes of that Place.
 func (w *Walker) enter(in *Place) span {
 	w.nodes, w.names, w.all = w.nodes[:0], w.names[:0], false
 	if in == nil {
@@ -133,9 +133,9 @@ func (w *Walker) enter(in *Place) span {
 	return span{0, len(w.nodes)}
 }
 
-// step returns the nodes that name reaches from the nodes at in the trees of the rules. Each part
-// of name between dots counts as a name. hit reports whether a rule matches name. step pushes nodes
-// onto w.nodes; the caller removes them.
+// step returns the nodes that name reaches in the trees of the rules, starting from the nodes in
+// the span at. Each part of name between dots counts as a name. hit reports whether a rule matches
+// name. step pushes nodes onto w.nodes; the caller removes them.
 func (w *Walker) step(at span, name string) (next span, hit bool) {
 	r := w.rules
 	if !r.matchesNames() {
@@ -176,8 +176,8 @@ func (w *Walker) push(n *node) (hit bool) {
 	return hit
 }
 
-// element returns the nodes that a list element reaches from the nodes at. A path may contain a *
-// for the elements, or omit them.
+// element returns the nodes that a list element reaches from the nodes in the span at. A path may
+// contain a * for the elements, or omit them.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {

@@ -177,8 +177,8 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 }
 
 // sound reports whether the index of a piece is intact. A file that was truncated and extended
-// again ends in zeros. In a slab, the index follows the records. No ticket is 0, so a field first
-// of 0 was read from such zeros.
+// again ends in zeros. In a slab, the index follows the records. A ticket is never 0, so if p.first
+// is 0, it was read from such zeros.
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }

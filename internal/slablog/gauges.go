@@ -24,7 +24,7 @@ type sample struct {
 // rateWindow is the time between the two samples. The rate covers one to two windows.
 const rateWindow = time.Second
 
-// update returns the rate per second. total is the total at the time now.
+// update returns the rate per second. The parameter total is the total at the time now.
 func (r *rateMeter) update(now time.Time, total uint64) float64 {
 	if r.old.at.IsZero() {
 		r.old, r.mid = sample{now, total}, sample{now, total}
@@ -40,7 +40,7 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 	return float64(total-r.old.total) / d
 }
 
-// idle is called if total did not grow between from and now.
+// idle is called if the total did not grow between the times from and now.
 func (r *rateMeter) idle(from, now time.Time, total uint64) {
 	if now.Sub(from) >= rateWindow {
 		s := sample{now.Add(-rateWindow), total}

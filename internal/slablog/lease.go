@@ -122,11 +122,11 @@ func (l *Lease) Release() {
 	s.unlockSome(half)
 }
 
-// lockSome locks only store.mu and returns true if the slabs are on the heap and there is nothing
-// to do but deliver records. If not, it locks both mutexes. A consumer that reads full slabs needs
-// neither the current slab nor the next ticket, so it contends only with calls that change slabs.
-// With store.mu alone, it must not use the front, nor the payload end and slot count of a block
-// that may be the current one.
+// lockSome locks only store.mu and returns true if the slabs are on the heap and calmLocked is
+// true. If not, it locks both mutexes. A consumer that reads full slabs needs neither the current
+// slab nor the next ticket, so it contends only with calls that change slabs. With store.mu alone,
+// it must not use the front, nor the payload end and slot count of a block that may be the current
+// one.
 func (s *store) lockSome() (half bool) {
 	if s.conf.o.Crash == nil {
 		spinLock(&s.mu, s.front.spins)
@@ -152,8 +152,8 @@ func (s *store) unlockSome(half bool) {
 	}
 }
 
-// calmLocked reports whether there is nothing to do but deliver records: no call waits, the log is
-// not closing, and the consumer does not wait for a record.
+// calmLocked reports whether delivering records is the only work: no call waits, the log is not
+// closing, and the consumer does not wait for a record.
 func (s *store) calmLocked() bool {
 	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
 }

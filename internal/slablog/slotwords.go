@@ -12,7 +12,7 @@ import (
 // fifth of a call, because each store waits for the cache before the lock can be released.
 type slotWords [layout.SlotBytes / 8]uint64
 
-// pair returns the word with first before second in memory.
+// pair returns the word that has first at the lower address in memory and second at the higher one.
 func pair(first, second uint32) uint64 {
 	if bigEndian {
 		return uint64(first)<<32 | uint64(second)

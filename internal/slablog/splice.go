@@ -8,12 +8,13 @@ type Splice struct {
 	Text string
 }
 
-// TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in inserted, for callers that
-// would have to copy long texts to compose the record. It copies p and the texts. It returns false,
-// and accepts and counts nothing, unless the record can simply be appended to the slab that is being
-// filled: the caller then composes the record and calls WriteRecord. So it returns false for the first
-// record of a slab and after a flush, for a record of FlushLevel, and after Close. It always returns
-// false with crash-safe memory, with SlabRecords, and with a MaxRecord below the size of a slab.
+// TryWriteSpliced is like [Writer.WriteRecord], but inserts the texts of the Splices into p. It is
+// for callers that would have to copy long texts to compose the record. It copies p and the texts.
+// It returns false, and accepts and counts nothing, unless the record can simply be appended to the
+// slab that is being filled: the caller then composes the record and calls WriteRecord. So it
+// returns false for the first record of a slab and after a flush, for a record of FlushLevel, and
+// after Close. It always returns false with crash-safe memory, with SlabRecords, and with a
+// MaxRecord below the size of a slab.
 //
 // It panics if the At fields are not in ascending order or exceed len(p).
 func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
@@ -41,7 +42,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	return ok
 }
 
-// splice fills dst with p and the texts of in.
+// splice fills dst with p, into which it inserts the texts of the Splices.
 func splice(dst, p []byte, in []Splice) {
 	from := 0
 	for i := range in {

@@ -45,7 +45,8 @@ func (l *Log) Pending() uint64 {
 	return p.Total()
 }
 
-// Account returns the sum of the account of the log and of theirs; see [Log.Stats].
+// Account returns the sum of two accounts: that of the log, and theirs, the one of the consumer.
+// See [Log.Stats].
 func (l *Log) Account(theirs batch.Account) batch.Account {
 	s := l.reader.store
 	s.lock()
@@ -59,7 +60,8 @@ func (w *Writer) Name() string { return w.conf.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
-// accountLocked returns the sum of the account of the store and of theirs.
+// accountLocked returns the sum of two accounts: that of the store, and theirs, the one of the
+// consumer.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next

@@ -145,8 +145,8 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// upTo returns the index after the longest sequence of records, starting with record from, that may
-// be written in one write. The sequence has at least one record.
+// upTo returns the index after the longest sequence of records, starting with the record that has
+// the index from, that may be written in one write. The sequence has at least one record.
 func (s *Stream) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()

@@ -33,8 +33,8 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	return &build
 }
 
-// Sent records the result of a Send of b. b must not contain gap markers. Sent returns the records
-// that the sink did not accept.
+// Sent adds the result of a Send of b to the model. b must not contain gap markers. Sent returns
+// the records that the sink did not accept.
 func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *Model) Taken() uint64 {
 	return m.taken
 }
 
-// Recall records that a sink has returned n records from its memory.
+// Recall is called when a sink has returned n records from its memory.
 func (m *Model) Recall(n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -116,8 +116,8 @@ func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	return left
 }
 
-// change calls how with the names and, if m is Ordered, records it for namesAfterCrash. The caller
-// holds m.mu.
+// change calls the function how with the names and, if m is Ordered, records it for
+// namesAfterCrash. The caller holds m.mu.
 func (m *Mem) change(how func(names map[string]*node)) {
 	how(m.names)
 	if m.Ordered {

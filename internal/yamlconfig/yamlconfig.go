@@ -106,7 +106,7 @@ func layoutOf(pkg, prefix string, t reflect.Type) *layout {
 	return l
 }
 
-// unknownKeys returns the keys of given that are not in l.
+// unknownKeys returns the keys in the map given that are not in l.
 func (l *layout) unknownKeys(given map[string]any) (keys []string) {
 	for key, value := range given {
 		i := slices.IndexFunc(l.fields, func(f field) bool { return f.key == key })

@@ -260,7 +260,7 @@ func (n Node) Faulty() bool {
 	})
 }
 
-// Faultf records a fault at the position of the value.
+// Faultf reports a fault at the position of the value.
 func (n Node) Faultf(format string, args ...any) {
 	at := position(n.n)
 	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})

@@ -85,7 +85,7 @@ func TestUnknownFieldsGetSuggestion(t *testing.T) {
 	}
 }
 
-// Text records a fault for a list, a mapping or null.
+// Text reports a fault for a list, a mapping or null.
 func TestTextRejectsListsAndMappings(t *testing.T) {
 	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null", "a: {b:1, c:2}", `a: {"b":1}`, "a: {b :1}", "a: {b:[1]}"} {
 		f, root := Parse([]byte(text), env)

@@ -68,7 +68,7 @@ func (it *item) positions() dest.Positions {
 	return all
 }
 
-// faultf records a fault of the key's value.
+// faultf reports a fault of the key's value.
 func (it *item) faultf(key, format string, args ...any) {
 	it.at(key).Faultf(format, args...)
 	it.faulty[key] = true

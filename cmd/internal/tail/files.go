@@ -59,7 +59,8 @@ func (h *files) measure(g *generation) {
 	}
 }
 
-// recordSeen records that g has data up to position m. It reports whether g.head has changed.
+// recordSeen is called when data of g was found up to position m. It reports whether g.head has
+// changed.
 func (h *files) recordSeen(g *generation, m position) (changed bool) {
 	if m.off > g.data.off {
 		g.data = m

@@ -203,7 +203,7 @@ func (w *walker) save() {
 	}
 }
 
-// recordSeen records the sizes that the scanner has found. saved reports that positions were stored
+// recordSeen stores the sizes that the scanner has found. saved reports that positions were stored
 // after the scan.
 func (w *walker) recordSeen(saved bool) {
 	for _, p := range w.paths {
@@ -321,7 +321,7 @@ func (w *walker) completeLine(p *writtenPath) {
 	}
 }
 
-// endGeneration records that the path of p no longer leads to the current generation. removed
+// endGeneration is called when the path of p no longer leads to the current generation. removed
 // reports that no other path leads to it.
 func (w *walker) endGeneration(p *writtenPath, removed bool) {
 	p.cur.detached, p.cur.removed = true, removed
@@ -450,7 +450,7 @@ func (w *walker) step() {
 	}
 }
 
-// recordUnreadable records the data that the next process cannot read. For a deleted file, the next
+// recordUnreadable stores which data the next process cannot read. For a deleted file, the next
 // process reports at most the bytes up to the stored size as lost.
 func (w *walker) recordUnreadable() {
 	for _, p := range w.paths {

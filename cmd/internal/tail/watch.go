@@ -59,7 +59,7 @@ func (w *watcher) add(pattern string) {
 	}
 }
 
-// forget records that dir no longer names a watched directory, and reports whether it did. A new
+// forget is called when dir no longer names a watched directory, and reports whether it did. A new
 // directory may have the same name and id.
 func (w *watcher) forget(dir string) bool {
 	_, watched := w.dirs[dir]

@@ -377,7 +377,7 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	c.setBaseline(ev)
 }
 
-// setBaseline records the current line, whose level and time are already in ev. updateLevelAndTime
+// setBaseline stores the current line, whose level and time are already in ev. updateLevelAndTime
 // compares the next changed line with it.
 func (c *Chain) setBaseline(ev *record.Event) {
 	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}

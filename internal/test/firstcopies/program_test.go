@@ -37,8 +37,8 @@ func program(t *testing.T) string {
 	return built.path
 }
 
-// pipe runs forebay pipe with n lines of the given format as input. For each key, it records each
-// line in the ledger as a record.
+// pipe runs forebay pipe with n lines of the given format as input. For each key, it adds each line
+// to the ledger as a record.
 func (tr *walkRound) pipe(keys []string, n int, format string, args ...string) {
 	var input bytes.Buffer
 	for i := range n {

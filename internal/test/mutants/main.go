@@ -155,7 +155,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", t.pkg, t.run, tail(out))
 }
 
-// runOnce runs the tests once, and returns the name of a failed test as by, or "" if all pass.
+// runOnce runs the tests once. The result by is the name of a failed test, or "" if all pass.
 func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
 	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", cmp.Or(t.limit, "3m"), "-test.run", t.run)
 	tests.Dir = pkg
