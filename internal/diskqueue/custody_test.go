@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	mathrand "math/rand"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -378,7 +380,6 @@ func (c *custody) readDisk() diskContent {
 	if st := s.Stats(); st.Damages != 0 && !c.what.disk || uint64(len(l.spool)) != recovered {
 		c.failf("the spool reports %d recovered records and contains %d: %+v", recovered, len(l.spool), st)
 	}
-	diskqueue.MustClose(t, s)
 	if c.what.crash {
 		files, err := filepath.Glob(filepath.Join(c.dir, "*.slab"))
 		if err != nil {
@@ -392,11 +393,17 @@ func (c *custody) readDisk() diskContent {
 			if im.Damaged+im.Unreturned+im.HeapOnly != 0 {
 				c.failf("%s: %d damaged, %d unreturned, %d on the heap", f, im.Damaged, im.Unreturned, im.HeapOnly)
 			}
+			// The next process omits the records that are in the spool or were acknowledged there.
+			held := s.Held(im.UUID, 1, math.MaxUint64)
 			for _, r := range im.Records {
-				l.slabs = append(l.slabs, c.idLocked("slabs", r))
+				id := c.idLocked("slabs", r)
+				if !slices.ContainsFunc(held, func(t batch.Tickets) bool { return t.First <= r.Ticket && r.Ticket <= t.Last }) {
+					l.slabs = append(l.slabs, id)
+				}
 			}
 		}
 	}
+	diskqueue.MustClose(t, s)
 	l.records = uint64(len(l.spool) + len(l.slabs))
 	for _, ids := range [][]int{l.spool, l.slabs} {
 		for _, id := range ids {

@@ -3,6 +3,7 @@ package diskqueue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,6 +193,40 @@ func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 			t.Errorf("%+v: records %v, %d recovered", c, got, s.Stats().Recovered)
 		}
 		mustBalance(t, s)
+		mustClose(t, s)
+	}
+}
+
+// The frame of a failed Append that cannot be truncated is a batch after a kill, unless another batch
+// was stored. Held then returns its tickets, so that the same records are not also recovered from a
+// crash-safe file.
+func TestFrameOfFailedAppendIsHeldAfterKill(t *testing.T) {
+	for _, stored := range []int{0, 1} {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, nil)
+		s := mustOpen(t, fs, &spool.Options{Sync: syncAlways})
+		held := func() (n int) {
+			for _, t := range s.Held(testOrigin(100), 1, math.MaxUint64) {
+				n += int(t.Last - t.First + 1)
+			}
+			return n
+		}
+		mustAppend(t, s, 0, 5)
+		fs.SetHook(vfs.FailOn(syscall.EIO, vfs.OpSync, vfs.OpTruncate))
+		if _, err := s.Append(numbered(100, 3, nil, nil)); !errors.Is(err, syscall.EIO) || held() != 0 {
+			t.Fatalf("%v; %d records are held", err, held())
+		}
+		fs.SetHook(nil)
+		want := 3
+		if stored > 0 {
+			mustAppend(t, s, 200, stored)
+			want = 0
+		}
+		fs.Kill()
+		s = mustOpen(t, mem, nil)
+		if n := held(); n != want || s.Stats().Recovered != uint64(5+want+stored) {
+			t.Errorf("%d records are held, want %d: %+v", n, want, s.Stats())
+		}
 		mustClose(t, s)
 	}
 }
