@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
@@ -223,12 +224,12 @@ func ReadLimited(name string) ([]byte, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: there is no such file; forebay init writes one", name)
 		}
-		return nil, fmt.Errorf("%s: %w", name, vfs.Cause(err))
+		return nil, errors.New(console.ReadRemedy(fmt.Sprintf("%s: %s", name, vfs.Cause(err))))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, conf.MaxBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, vfs.Cause(err))
+		return nil, errors.New(console.ReadRemedy(fmt.Sprintf("%s: %s", name, vfs.Cause(err))))
 	}
 	return data, nil
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // checkPaths reports directories and files that the program would be unable to create. It reads the
@@ -27,8 +29,14 @@ func (c *Pipeline) checkPaths() {
 			check(c.items[out], "spool", whyNoDirectory(spool, name))
 			created = append(created, filepath.Join(spool, name))
 		}
-		if path, err := dest.FilePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.On("mkdirs") {
-			created = append(created, filepath.Dir(path))
+		if path, err := dest.FilePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") {
+			switch it := c.items[out]; {
+			case out.On("mkdirs"):
+				check(it, "to", whyNoDirectory(filepath.Dir(path), ""))
+				created = append(created, filepath.Dir(path))
+			case !it.doubtful("mkdirs"):
+				check(it, "to", whyNoFile(path, created))
+			}
 		}
 		if deadLetters := out.Text("dead-letter"); deadLetters != "" {
 			check(c.items[out], "dead-letter", whyNoFile(deadLetters, created))
@@ -54,11 +62,11 @@ func whyNoDirectory(dir, name string) string {
 	at := filepath.Join(dir, name)
 	for below := ""; ; below, at = at, filepath.Dir(at) {
 		if st, err := os.Stat(at); err == nil {
-			switch {
-			case st.IsDir() && (below == "" || canCreate(at)):
-				return ""
+			switch why := whyNoFilesIn(at); {
+			case st.IsDir() && (why == "" || below == "" || at == dir):
+				return why
 			case st.IsDir():
-				return fmt.Sprintf("%s cannot be created: no files can be created in %s", dir, at)
+				return fmt.Sprintf("%s cannot be created: %s", dir, why)
 			case at == dir:
 				return fmt.Sprintf("%s is not a directory: name a directory, or a path that does not exist yet", dir)
 			case below == "": // dir is a directory, but dir/name is not
@@ -75,12 +83,28 @@ func whyNoDirectory(dir, name string) string {
 	}
 }
 
+// whyNoFilesIn returns the reason why no files can be created in the directory dir, or "" if they
+// can.
+func whyNoFilesIn(dir string) string {
+	text := "no files can be created in " + dir
+	if !takesFiles(dir) {
+		return text
+	}
+	if err := dest.CanWrite(dir, true); err != nil {
+		return console.WriteRemedy(text + ": " + err.Error())
+	}
+	return ""
+}
+
 // whyNoFile returns the reason why a file at path cannot be written, or "" if it can. The parent
 // directory must exist or be in created.
 func whyNoFile(path string, created []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
 			return fmt.Sprintf("%s is a directory: name a file", path)
+		}
+		if err := dest.CanWrite(path, false); err != nil {
+			return console.WriteRemedy(fmt.Sprintf("%s cannot be written: %s", path, err))
 		}
 		return ""
 	}
@@ -91,10 +115,12 @@ func whyNoFile(path string, created []string) string {
 		return fmt.Sprintf("the directory %s does not exist: create it", dir)
 	case err == nil && !st.IsDir():
 		return fmt.Sprintf("%s is not a directory", dir)
-	case err == nil && !canCreate(dir):
-		return fmt.Sprintf("no files can be created in %s", dir)
-	case err != nil && errors.Is(err, syscall.ENOTDIR):
+	case err == nil:
+		return whyNoFilesIn(dir)
+	case errors.Is(err, syscall.ENOTDIR):
 		return fmt.Sprintf("%s is not a directory", dir)
+	default:
+		return console.WriteRemedy(fmt.Sprintf("%s cannot be written: %s", path, vfs.Cause(err)))
 	}
 	return ""
 }

@@ -2,9 +2,9 @@ package config
 
 import "golang.org/x/sys/unix"
 
-// canCreate reports whether the file system of dir allows new files, whatever the permissions. It
+// takesFiles reports whether the file system of dir allows new files, whatever the permissions. It
 // returns false for procfs and sysfs, and true for unknown file systems.
-func canCreate(dir string) bool {
+func takesFiles(dir string) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
 		return true

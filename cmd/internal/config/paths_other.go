@@ -2,4 +2,4 @@
 
 package config
 
-func canCreate(string) bool { return true }
+func takesFiles(string) bool { return true }

@@ -99,7 +99,7 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	}
 	nl, err := bindTo(network, address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.displayName(), console.BareNet(err), portHint(err, l))
+		return nil, l.listenError(network, address, err)
 	}
 	if r.C.Slow > 0 {
 		nl = slowListener{nl, r.C.Slow}
@@ -171,15 +171,19 @@ func isStale(network, path string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// portHint returns advice if err means that a port is in use.
-func portHint(err error, l *Listener) string {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if l.input != "" {
-			return ": another program listens there; end it, or use another port"
-		}
-		return ": another program listens there; end it, or write --" + l.Flag + "=ADDR with another port"
+// listenError returns the error for an address on which l cannot listen because of err.
+func (l *Listener) listenError(network, address string, err error) error {
+	text := fmt.Sprintf("cannot listen on %s, for %s: %s", address, l.displayName(), console.BareNet(err))
+	isPath := strings.HasPrefix(network, "unix")
+	switch {
+	case isPath && !errors.Is(err, syscall.EADDRINUSE):
+		text = console.WriteRemedy(text)
+	case isPath:
+		text += "; another program listens there: end it, or use another path"
+	default:
+		text = console.ListenRemedy(text)
 	}
-	return ""
+	return errors.New(text)
 }
 
 // config returns the configuration that all servers have in common.
@@ -275,7 +279,7 @@ func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, err
 		c, err = net.ListenPacket(network, address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.displayName(), console.BareNet(err), portHint(err, l))
+		return nil, l.listenError(network, address, err)
 	}
 	r.Listening(l, network, c.LocalAddr().String())
 	if network == "unixgram" {

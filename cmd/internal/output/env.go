@@ -37,6 +37,7 @@ func IsKeyError(err error) bool {
 // KeyError returns an error about the value of a key, or of the flag with the same name. owner is
 // the path of the input or output, such as outputs.loki. at contains the positions of its keys.
 func (e *Env) KeyError(owner, key, value string, at dest.Positions, text string) error {
+	text = console.WriteRemedy(text)
 	if !e.Named {
 		return fmt.Errorf("--%s %s: %s", key, value, text)
 	}

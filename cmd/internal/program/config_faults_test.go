@@ -122,7 +122,7 @@ inputs:
   b: {type: stdin}
 outputs:
   o: {to: "loki://h", spool: /dev/null/s, dead-letter: /none/dead}
-  p: {to: "loki://h2", spool: /none/at/all, dead-letter: /dev, crash-safe: /dev/null, level: loud}
+  p: {to: "loki://h2", spool: none/at/alls, dead-letter: /dev, crash-safe: /dev/null, level: loud}
   q: {to: "loki://h3", crash-safe: /dev/null/x, crash-safe-required: true}
 `, `3:36 not a directory|6:30 /dev/null is not a directory|6:56 /none does not exist|7:58 is a directory|7:94 loud|8:36 cannot be created`},
 		{"round and round", `

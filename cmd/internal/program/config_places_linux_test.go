@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // wantFaults checks that each fault of a configuration begins with the text in want. A fault has
@@ -83,6 +85,50 @@ outputs:
 	if want := []string{".", "f", "has", "has/" + dest.SafeName("o"), "link"}; !slices.Equal(is, want) {
 		t.Errorf("there is %q", is)
 	}
+}
+
+// forebay validate reports files and directories that this user cannot write.
+func TestPermissionsAreCheckedBeforeRun(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	mkdir := func(path string, mode os.FileMode) {
+		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir("..", 0o755) // TempDir has created it for this user only
+	os.WriteFile("file", nil, 0o444)
+	os.WriteFile("other", nil, 0o444)
+	mkdir(filepath.Join("has", dest.SafeName("q")), 0o555)
+	mkdir("ro", 0o555)
+	const remedy = "permission denied; let the user of this process write there, or give another path"
+	testkit.Unprivileged(t, func() {
+		wantFaults(t, `
+inputs:
+  a: {type: tail, files: x, state: ro}
+  b: {type: journal, state: ro/x}
+outputs:
+  o: {to: "stdout:", spool: ro, dead-letter: file}
+  p: {to: "stderr:", spool: ro/x/y, dead-letter: ro/z}
+  q: {to: "loki://q", spool: has}
+  r: {to: "loki://r", crash-safe: ro, crash-safe-required: true}
+  s: {to: "file:ro/s"}
+  t: {to: "file:other"}
+  u: {to: "file:ro/x/u", mkdirs: true}
+`,
+			"3:36 inputs.a.state: no files can be created in ro: "+remedy,
+			"4:29 inputs.b.state: ro/x cannot be created: no files can be created in ro: "+remedy,
+			"6:29 outputs.o.spool: no files can be created in ro: "+remedy,
+			"6:46 outputs.o.dead-letter: file cannot be written: "+remedy,
+			"7:29 outputs.p.spool: ro/x/y cannot be created: no files can be created in ro: "+remedy,
+			"7:50 outputs.p.dead-letter: no files can be created in ro: "+remedy,
+			"8:30 outputs.q.spool: no files can be created in has/"+dest.SafeName("q")+": "+remedy,
+			"9:35 outputs.r.crash-safe: no files can be created in ro: "+remedy,
+			"10:11 outputs.s.to: no files can be created in ro: "+remedy,
+			"11:11 outputs.t.to: other cannot be written: "+remedy,
+			"12:11 outputs.u.to: ro/x cannot be created: no files can be created in ro: "+remedy,
+		)
+	})
 }
 
 // An error about a path at startup contains the position and the name of its key.

@@ -13,6 +13,16 @@ import (
 
 func noVariables(string) (string, bool) { return "", false }
 
+// withoutVar returns a configuration in which a temporary directory replaces /var, where this user
+// may not write.
+func withoutVar(t *testing.T, config string) []byte {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []byte(strings.ReplaceAll(config, "/var/", dir+"/"))
+}
+
 // The example that forebay init writes is valid, also if its commented-out lines are enabled.
 func TestExampleConfig(t *testing.T) {
 	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
@@ -31,7 +41,7 @@ func TestExampleConfig(t *testing.T) {
 			t.Errorf("%s is not in\n%s", want, all.String())
 		}
 	}
-	if _, faults := config.Parse([]byte(all.String()), noVariables, os.Stdin); len(faults) > 0 {
+	if _, faults := config.Parse(withoutVar(t, all.String()), noVariables, os.Stdin); len(faults) > 0 {
 		t.Errorf("%v\n%s", faults, all.String())
 	}
 }
@@ -39,7 +49,7 @@ func TestExampleConfig(t *testing.T) {
 // Each option of --to is also a key of an output, and the same values are valid for both.
 func TestOptionsInFile(t *testing.T) {
 	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
-		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
+		"    retry-age: 7d\n    spool: x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
 		"  b: {to: \"file:/tmp/x\", mkdirs: true, encode: json}\n"
 	c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 	if len(faults) > 0 {
@@ -47,7 +57,7 @@ func TestOptionsInFile(t *testing.T) {
 	}
 	a, b := c.Outs[0], c.Outs[1]
 	if a.To != "loki://h" || a.Name != "a" || a.Level().String() != "warn" || a.Count("slabs") != 4 || a.Bytes("slab-size") != 128<<10 ||
-		a.Text("when-full") != "block-for=1s" || a.Text("retry-age") != "168h" || a.Text("spool") != "/x" || a.Text("label") != "app=shop, env=x" ||
+		a.Text("when-full") != "block-for=1s" || a.Text("retry-age") != "168h" || a.Text("spool") != "x" || a.Text("label") != "app=shop, env=x" ||
 		a.Text("metadata") != "user, order" || !a.Given["slabs"] || b.On("mkdirs") != true || b.Text("encode") != "json" {
 		t.Errorf("%+v %+v", a, b)
 	}
@@ -131,7 +141,7 @@ func TestConfigPageContainsEveryKey(t *testing.T) {
 			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // the tests of cmd/forebay-all check these blocks
 				continue
 			}
-			if _, faults := config.Parse([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
+			if _, faults := config.Parse(withoutVar(t, block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
 				t.Errorf("%s, block %d: %v\n%s", name, i, faults, block)
 			}
 		}

@@ -106,8 +106,9 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 		Use:   "validate [FILE]",
 		Short: "Validate a configuration file",
 		Long: `Validate a configuration file, and report every error with its line and column. Files with
-keys, passwords and certificates are read. Nothing is written or created, no connection is
-made, and no spool is opened. Labels that are renamed for Loki are listed.
+keys, passwords and certificates are read. Files and directories that the user of this command
+may not write are errors. Nothing is written or created, no connection is made, and no spool is
+opened. Labels that are renamed for Loki are listed.
 
 Exit codes:
   0   the configuration is valid
@@ -170,7 +171,7 @@ Exit codes:
 			case errors.Is(err, os.ErrExist):
 				return exit.Config(fmt.Errorf("%s already exists; name another file", file))
 			case err != nil:
-				return exit.Config(fmt.Errorf("cannot write %s: %w", file, vfs.Cause(err)))
+				return exit.Config(errors.New(console.WriteRemedy(fmt.Sprintf("cannot write %s: %s", file, vfs.Cause(err)))))
 			}
 			_, err = f.WriteString(exampleConfig)
 			if err = errors.Join(err, f.Close()); err != nil {

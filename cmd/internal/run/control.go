@@ -1,12 +1,14 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/control"
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
@@ -22,7 +24,7 @@ func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) e
 	case err != nil && path == "":
 		return nil
 	case err != nil:
-		return fmt.Errorf("--control %s: cannot listen: %w", path, err)
+		return errors.New(console.WriteRemedy(fmt.Sprintf("--control %s: cannot listen: %s", path, err)))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)

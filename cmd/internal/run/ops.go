@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/cmd/internal/config"
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/control"
 	"github.com/forebay-log/forebay/httpops"
 )
@@ -59,11 +60,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err
-		}
-		return fmt.Errorf("--metrics %s: cannot listen: %w", f.Metrics, err)
+		return errors.New(console.ListenRemedy(fmt.Sprintf("--metrics %s: cannot listen: %s", f.Metrics, console.BareNet(err))))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)

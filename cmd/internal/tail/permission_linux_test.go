@@ -3,27 +3,11 @@ package tail
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
-
-// unprivileged calls do on a thread to which the permissions of files apply, also for root.
-func unprivileged(t *testing.T, do func()) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		const nobody = 65534
-		if _, err := unix.SetfsuidRetUid(nobody); err != nil {
-			t.Fatal(err)
-		}
-		defer unix.SetfsuidRetUid(0)
-	}
-	do()
-}
 
 // A directory or file without permission is reported as such, once for each change, and is followed
 // when permission is granted.
@@ -57,7 +41,7 @@ func TestMissingPermissionIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.messages = nil
-			unprivileged(t, func() { h.advance(0); h.advance(0) })
+			testkit.Unprivileged(t, func() { h.advance(0); h.advance(0) })
 		}
 		for range 2 {
 			chmod(0)

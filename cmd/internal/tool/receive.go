@@ -145,6 +145,12 @@ func noListenerArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return exit.Usage(fmt.Errorf("%s has no arguments, but %q is given; write an address after =, such as --forward=%s",
-		cmd.CommandPath(), args[0], args[0]))
+	flag := "forward"
+	for _, name := range []string{"syslog", "loki", "forward"} {
+		if cmd.Flags().Changed(name) {
+			flag = name
+		}
+	}
+	return exit.Usage(fmt.Errorf("%s has no arguments, but %q is given; write an address after =, such as --%s=%s",
+		cmd.CommandPath(), args[0], flag, args[0]))
 }

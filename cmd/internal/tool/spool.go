@@ -37,14 +37,14 @@ type SpoolDir struct {
 func spoolDirs(dir string) ([]SpoolDir, error) {
 	d, err := inspect(dir)
 	if err != nil {
-		return nil, exit.Config(errors.New(console.PathFirst(err)))
+		return nil, exit.Config(errors.New(console.ReadRemedy(console.PathFirst(err))))
 	}
 	if d.Segments || d.slabs {
 		return []SpoolDir{d}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, exit.Config(errors.New(console.PathFirst(err)))
+		return nil, exit.Config(errors.New(console.ReadRemedy(console.PathFirst(err))))
 	}
 	var dirs []SpoolDir
 	empty := false
@@ -54,7 +54,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		}
 		d, err := inspect(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, exit.Config(errors.New(console.PathFirst(err)))
+			return nil, exit.Config(errors.New(console.ReadRemedy(console.PathFirst(err))))
 		}
 		if d.Segments || d.slabs {
 			dirs = append(dirs, d)
