@@ -19,9 +19,8 @@ FUZZTIME ?= 30s
 NEWEST   ?= go1.27.4
 # SLOW are the packages whose tests take longest; they start first.
 SLOW     := ./internal/test/firstcopies ./deliver ./fluent
-# WALKS are the tests that repeat random steps; their budgets are cases, see CONTRIBUTING.md.
-WALKS    := Walk|Explore|Model|Kill|Moment|TestOrder|Torture
-# FOREBAY_TORTURE is the factor by which make torture multiplies these budgets.
+# FOREBAY_TORTURE is the factor by which make torture multiplies the budgets of random walks.
+# make portable skips these walks, with the factor 0.
 FOREBAY_TORTURE ?= 10
 # PLAIN are the tests that the race detector would falsify or slow down; internal/arch checks that
 # every test that is skipped with the detector is one of them.
@@ -60,6 +59,7 @@ fmt:
 # vet and lint use the packages that the tests compiled for the race detector.
 vet:
 	@for m in $(MODULES); do $(GO) -C $$m vet -race ./... || exit 1; done
+	@$(GO) vet -race -tags forebay_points ./internal/slablog
 
 lint:  ## staticcheck of every module
 	@for m in $(MODULES); do (cd $$m && GOFLAGS="$(GOFLAGS) -race" $(LEAN) $(TOOL) staticcheck ./...) || { echo "staticcheck of $$m failed"; exit 1; }; done
@@ -94,17 +94,19 @@ print-%:
 	@echo '$($*)'
 
 slowest:  ## the ten slowest tests of the last runs of all targets except torture
+	@ls $(LOGS)/*.json >/dev/null 2>&1 || { echo "make slowest: $(LOGS) has no results; run make check first" >&2; exit 1; }
 	@cat $(LOGS)/*.json | $(TOOL) gotestsum tool slowest --threshold 100ms --num 10
 
 cross:  ## the library and the program compile on every platform we support
 	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
 		for m in . cmd; do GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) -C $$m vet ./... || exit 1; done; done
 
-portable:  ## vet, the tests of the library and of the program, and the benchmarks of the library once, without the race detector and most walks
+portable: export FOREBAY_TORTURE := 0
+portable:  ## vet, the tests of the library and of the program, and the benchmarks of the library once, without the race detector and without random walks
 	@mkdir -p $(LOGS)
 	@for m in . cmd; do $(GO) -C $$m vet ./... || exit 1; done
-	$(GOTEST) $(LOGS)/portable.json -- -vet=off -skip '$(WALKS)' -timeout 10m ./...
-	cd cmd && $(GOTEST) $(LOGS)/portable-cmd.json -- -vet=off -skip '$(WALKS)' -timeout 10m ./...
+	$(GOTEST) $(LOGS)/portable.json -- -vet=off -timeout 10m ./...
+	cd cmd && $(GOTEST) $(LOGS)/portable-cmd.json -- -vet=off -timeout 10m ./...
 	$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x ./...
 
 newest:  ## make portable with the newest Go
@@ -124,8 +126,8 @@ integration-all: integration  ## also promtool and Loki (built once, five and te
 	cd integration/kafka && FOREBAY_KAFKA_BUILD=1 $(GOTEST) $(LOGS)/kafka-server.json -- -count 1 -timeout 30m ./...
 	cd integration/opensearch && FOREBAY_OPENSEARCH_BUILD=1 $(GOTEST) $(LOGS)/opensearch.json -- -count 1 -timeout 20m ./...
 
-mutants:  ## each deliberate defect of internal/test/mutants must turn a test red
-	$(GO) run ./internal/test/mutants
+mutants:  ## each deliberate defect of internal/test/mutants must turn a test red: make mutants NAMES='05 17'
+	$(GO) run ./internal/test/mutants $(NAMES)
 
 bench-once:  ## each benchmark runs once
 	@for m in . cmd; do $(GO) -C $$m test -run '^$$' -bench . -benchtime 1x ./... || exit 1; done

@@ -32,7 +32,7 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 // refuses such a slice.
 func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 	p := mustPool(t, Config{})
-	for range testkit.Rounds(100, 10_000) {
+	for range testkit.Rounds(t, 100, 10_000) {
 		dropBuffers(p, 4096, 64)
 		runtime.GC()
 		putForeign(t, p, 4096, 64)

@@ -223,7 +223,7 @@ func TestCounts(t *testing.T) {
 
 // No two goroutines own the cached buffer at the same time.
 func TestCachedBufferHasOneOwner(t *testing.T) {
-	rounds := testkit.Rounds(3000, 1_000_000)
+	rounds := testkit.Rounds(t, 3000, 1_000_000)
 	for _, limit := range []int{1, 2, 5, 50} {
 		p, _ := oneList(t, limit)
 		const goroutines = 6

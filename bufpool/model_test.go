@@ -254,7 +254,7 @@ func checkModel(t *rapid.T) {
 // tests.
 func checkRandom(t *testing.T, check func(*rapid.T)) {
 	t.Helper()
-	for name, value := range map[string]uint64{"rapid.seed": testkit.Seed(t), "rapid.checks": uint64(testkit.Rounds(100, math.MaxInt))} {
+	for name, value := range map[string]uint64{"rapid.seed": testkit.Seed(t), "rapid.checks": uint64(testkit.Rounds(t, 100, math.MaxInt))} {
 		if err := flag.Set(name, strconv.FormatUint(value, 10)); err != nil {
 			t.Fatal(err)
 		}

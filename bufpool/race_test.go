@@ -26,7 +26,7 @@ func TestManyGoroutines(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := mustPool(t, tt.cfg) // without automatic trims, so that none runs at the end
 			const goroutines = 24
-			rounds, seed := testkit.Rounds(200, 500_000), testkit.Seed(t)
+			rounds, seed := testkit.Rounds(t, 200, 500_000), testkit.Seed(t)
 			hand := make(chan []byte, goroutines)
 			var workers, others sync.WaitGroup
 			stop := make(chan struct{})

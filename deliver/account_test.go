@@ -390,7 +390,7 @@ func BenchmarkSend(b *testing.B) {
 // A Send that runs concurrently with Shutdown fails, or its records are in the report.
 func TestSendBesideShutdown(t *testing.T) {
 	for _, how := range logKinds {
-		for range testkit.Rounds(30, 20000) {
+		for range testkit.Rounds(t, 30, 20000) {
 			x := mustNew(t, acceptAll{}, nil)
 			p := logFor(x, how)
 			var wg sync.WaitGroup

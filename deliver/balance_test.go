@@ -20,7 +20,7 @@ import (
 // refuses records or accepts a part of a batch, while records are spilled or handled, and during
 // Close.
 func TestEachReadingBalances(t *testing.T) {
-	readings := testkit.Rounds(race.Fewer(5_000, 25), 1_000_000)
+	readings := testkit.Rounds(t, race.Fewer(5_000, 25), 1_000_000)
 	for _, memory := range []string{"heap", "crash-safe"} {
 		for _, behind := range []string{"nothing", "spool", "handler"} {
 			for _, inline := range []bool{true, false} {

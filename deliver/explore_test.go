@@ -641,7 +641,7 @@ const maxStates = 2_000_000
 // state types must occur.
 func TestExplore(t *testing.T) {
 	seed := testkit.Seed(t)
-	budget := testkit.Rounds(race.Fewer(4_000, 20), maxStates) // a single goroutine runs the machine, so the race detector finds little here
+	budget := testkit.Rounds(t, race.Fewer(4_000, 20), maxStates) // a single goroutine runs the machine, so the race detector finds little here
 	var all transitions
 	t.Run("simulations", func(t *testing.T) {
 		for name, lim := range simulations {
@@ -769,7 +769,7 @@ func randomLimits(rng *rand.Rand) simLimits {
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	var all transitions
-	for i := range testkit.Rounds(60, 20000) { // not testkit.Walks: a single walk does not make all transitions
+	for i := range testkit.Rounds(t, 60, 20000) { // not testkit.Walks: a single walk does not make all transitions
 		seed := base + uint64(i)
 		rng := testkit.Rand(seed)
 		lim := randomLimits(rng)

@@ -61,7 +61,7 @@ func TestSearchRandom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		rng := testkit.Rand(seed)
-		for round := range testkit.Rounds(300, 50000) {
+		for round := range testkit.Rounds(t, 300, 50000) {
 			n := 1 + rng.IntN(300)
 			faults := make([]uint64, rng.IntN(5))
 			if rng.IntN(10) == 0 {
@@ -337,7 +337,7 @@ func TestRandomResets(t *testing.T) {
 			t.Run(fmt.Sprintf("%v,window=%d", p, window), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					rng := testkit.Rand(testkit.Seed(t))
-					for range testkit.Rounds(5, 500) {
+					for range testkit.Rounds(t, 5, 500) {
 						well := false
 						d := newPeer(window, rng, 10*time.Millisecond)
 						d.fault = func(_ int, b *batch.Batch) fault {

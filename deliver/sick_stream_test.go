@@ -24,7 +24,7 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%v,window=%d", tt.p, tt.window), func(t *testing.T) {
-			for range testkit.Rounds(1, 20) {
+			for range testkit.Rounds(t, 1, 20) {
 				bubble.Test(t, func(t *testing.T) {
 					const n = 1200
 					rng := testkit.Rand(testkit.Seed(t))
@@ -77,7 +77,7 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 // delayed.
 func TestStreamsFullForHours(t *testing.T) {
 	windows := []int{1, 4}
-	if testkit.Rounds(1, 2) == 1 {
+	if testkit.Scale(1, 2) == 1 {
 		at := testkit.Seed(t) % 2
 		windows = windows[at : at+1]
 	}

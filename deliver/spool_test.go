@@ -888,7 +888,7 @@ func (s *countSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 // lost, the order is kept, the heap does not grow and the account is exact. Over the quota, exactly
 // the records counted as dropped are missing.
 func TestTenMinuteOutage(t *testing.T) {
-	perSecond := testkit.Rounds(1_000, 10_000)
+	perSecond := testkit.Scale(1_000, 10_000)
 	for _, tt := range []struct {
 		name      string
 		perSecond int

@@ -25,7 +25,7 @@ func seedBytes(seed uint64, n int) []byte {
 
 // effort returns the number of cases of a random test: n, or a tenth of n with the race detector,
 // multiplied by FOREBAY_TORTURE.
-func effort(n int) int { return testkit.Rounds(race.Fewer(n, 10), math.MaxInt) }
+func effort(n int) int { return testkit.Scale(race.Fewer(n, 10), math.MaxInt) }
 
 var escapePieces = []string{
 	"", "a", "plain words ", "0123456789abcdef", "\"", "\\", "\n", "\t", "\r\n", "\x00", "\x1f", "\x7f", " ",

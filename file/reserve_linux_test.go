@@ -237,6 +237,7 @@ func TestReserveOfOthers(t *testing.T) {
 // The release of a reservation removes no line that another program appends, whether that program
 // keeps the file open or opens it for each line.
 func TestReleaseBesideAppenders(t *testing.T) {
+	rounds, released := testkit.Rounds(t, 300, 20_000), 0
 	path := onExt4(t)
 	if err := os.WriteFile(path, []byte(strings.Repeat(lines, reserveAfter/len(lines))), 0o600); err != nil {
 		t.Fatal(err)
@@ -278,7 +279,6 @@ func TestReleaseBesideAppenders(t *testing.T) {
 			}
 		})
 	}
-	rounds, released := testkit.Rounds(300, 20_000), 0
 	for range rounds {
 		h := appender()
 		st, err := h.Stat()

@@ -77,7 +77,7 @@ func TestFailingServerCondemnsOnlyPoison(t *testing.T) {
 
 func failingServer(t *testing.T, seed uint64, mode failureMode, poison bool) {
 	const bad = 1234
-	n := testkit.Rounds(1300, 4000)
+	n := testkit.Scale(1300, 4000)
 	var r received
 	var mu sync.Mutex // guards rng and count
 	rng, count := testkit.Rand(seed), 0

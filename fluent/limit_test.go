@@ -71,7 +71,7 @@ func (m *chunkMeter) Read(p []byte) (int, error) {
 // at most ten minutes.
 func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 	const limit = 32 << 10
-	n := testkit.Rounds(1500, 4000)
+	n := testkit.Scale(1500, 4000)
 	type row struct { // recordNumber expects the number in the first field
 		N int
 		X string

@@ -45,7 +45,7 @@ func withTags(t *testing.T, f func()) {
 // Post accepts more tags than the tag table can store, in less than 32 MiB of memory.
 // FOREBAY_TORTURE multiplies the number of tags, up to a million.
 func TestMillionTagsUseBoundedMemory(t *testing.T) {
-	n := testkit.Rounds(70_000, 1_000_000) // more than the table can store
+	n := testkit.Scale(70_000, 1_000_000) // more than the table can store
 	withTags(t, func() {
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()

@@ -352,7 +352,7 @@ func TestServerRestartKeepsOrder(t *testing.T) {
 			s := stream(t, js, func(c *jetstream.StreamConfig) { c.Storage = jetstream.FileStorage })
 			out, e := output(t, Config{Servers: n.ClientURL(), Sole: sole, AckTimeout: time.Second}, func(o *deliver.OutputOptions) { o.Slab.WhenFull = blocks })
 			i := 0
-			for range testkit.Rounds(4, 100) {
+			for range testkit.Rounds(t, 4, 100) {
 				write(t, out, i, i+1000)
 				n.stop()
 				write(t, out, i+1000, i+2000)
@@ -385,7 +385,7 @@ func TestClusterKeepsOrder(t *testing.T) {
 		o.Slab.WhenFull = blocks
 	})
 	rng := testkit.Rand(testkit.Seed(t))
-	rounds, i := testkit.Rounds(2, 25), 0
+	rounds, i := testkit.Rounds(t, 2, 25), 0
 	for range rounds {
 		await(t, "a whole cluster", func() bool { return caughtUp(nodes) })
 		write(t, out, i, i+2000)
@@ -495,7 +495,7 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 	s := stream(t, admin(t, n), nil)
 	dir := t.TempDir()
 	rng := testkit.Rand(testkit.Seed(t))
-	kills := testkit.Rounds(8, 200)
+	kills := testkit.Rounds(t, 8, 200)
 	for range kills {
 		c := testkit.NewChild("none", "FOREBAY_CHILD_DIR="+dir, "FOREBAY_CHILD_URL="+n.ClientURL())
 		if err := c.Start(); err != nil {

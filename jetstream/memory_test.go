@@ -29,7 +29,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rounds := testkit.Rounds(12, 300)
+	rounds := testkit.Rounds(t, 12, 300)
 	var heaps []uint64 // heap at the beginning of each session
 	i := 0
 	for s := uint64(0); len(heaps) < rounds; i += 500 {

@@ -35,7 +35,7 @@ func TestKilledProducersLoseNothing(t *testing.T) {
 		dir = t.TempDir()
 	}
 	progress := t.TempDir() + "/calls"
-	for range testkit.Rounds(20, 200) {
+	for range testkit.Rounds(t, 20, 200) {
 		if rng.IntN(3) == 0 {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[rng.IntN(7)], Count: 1 + rng.IntN(3)})
 		}
@@ -65,7 +65,7 @@ func TestKilledProducersLoseNothing(t *testing.T) {
 	}
 	all := consume(t, c, "logs")
 	first, duplicates := removeDuplicates(t, all)
-	t.Logf("%d kills, %d records, %d duplicates", testkit.Rounds(20, 200), len(returned), duplicates)
+	t.Logf("%d kills, %d records, %d duplicates", testkit.Scale(20, 200), len(returned), duplicates)
 	next, last := map[string]int{}, 0
 	seen := map[int]bool{}
 	for _, r := range first {

@@ -28,7 +28,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 		c.KeepControl()
 		return nil, nil, true
 	})
-	rounds := testkit.Rounds(12, 600)
+	rounds := testkit.Rounds(t, 12, 600)
 	var heaps []uint64 // heap at the beginning of each session
 	for s := uint64(0); len(heaps) < rounds; {
 		o.write(t, lines(3, 500)...)

@@ -31,7 +31,7 @@ var halving = faults[len(faults)-3:]
 // records of each key are in order.
 func TestWalk(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(4, 200) {
+	for range testkit.Rounds(t, 4, 200) {
 		walk(t, testkit.Rand(rng.Uint64()))
 	}
 }

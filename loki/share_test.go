@@ -333,7 +333,7 @@ func lineID(line string) string {
 // delivered are stored. The random walk exceeds each limit of a stream.
 func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 	seed := testkit.Seed(t)
-	for walk := range testkit.Rounds(1, 300) {
+	for walk := range testkit.Rounds(t, 1, 300) {
 		bubble.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(walk)))
 			l := &lastOnlyIngester{most: 12 + rng.IntN(20), streams: map[string]*lastOnlyStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}

@@ -564,7 +564,7 @@ func TestRecordsArriveWholeOverFaultyConnections(t *testing.T) {
 	for _, scheme := range []string{"tcp", "syslog+tcp"} {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
-			for range testkit.Rounds(30, 2000) {
+			for range testkit.Rounds(t, 30, 2000) {
 				faultyRound(t, scheme+"://peer:1", testkit.Rand(rng.Uint64()))
 			}
 		})
@@ -875,7 +875,7 @@ func FuzzFrame(f *testing.F) {
 func TestOutputKeepsOrderWhenConnectionsReset(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rng := testkit.Rand(testkit.Seed(t))
-		for range testkit.Rounds(10, 500) {
+		for range testkit.Rounds(t, 10, 500) {
 			var n testkit.Network
 			var mu sync.Mutex
 			between := func(n int) int {

@@ -92,7 +92,7 @@ func TestKilledNATSInputLosesNothing(t *testing.T) {
 // duplicates per kill. If ordered is true, the first copies must be in order. id is the name of the
 // field with the id of a record.
 func testKills(t *testing.T, to, id, input string, ordered bool, maxPerKill int) {
-	rounds := testkit.Rounds(6, 200)
+	rounds := testkit.Rounds(t, 6, 200)
 	records := 30_000 + 5000*rounds
 	rng := testkit.Rand(testkit.Seed(t))
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func (s *flakyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // of five pushes. Only the record that Loki refuses becomes a dead letter. All other records are
 // stored.
 func TestUnreliableLoki(t *testing.T) {
-	phase := time.Duration(testkit.Rounds(20, 300)) * time.Second
+	phase := time.Duration(testkit.Scale(20, 300)) * time.Second
 	s := start(t)
 	front := &flakyTransport{rng: testkit.Rand(testkit.Seed(t))}
 	var mu sync.Mutex

@@ -39,7 +39,6 @@ type testCommand struct {
 	race     bool
 	tags     []string
 	run      *regexp.Regexp // nil for all tests
-	skip     *regexp.Regexp // nil for none
 }
 
 // recorder replaces the go command during a run of make. It writes the working directory, the
@@ -97,7 +96,7 @@ var commands = sync.OnceValues(func() ([]testCommand, error) {
 var (
 	variable = regexp.MustCompile(`(?m)^export (\w+)=['"]?.`)
 	// separate lists the flags of go test whose values are separate arguments.
-	separate = []string{"-run", "-skip", "-tags", "-timeout", "-count", "-p", "-bench", "-benchtime"}
+	separate = []string{"-run", "-tags", "-timeout", "-count", "-p", "-bench", "-benchtime"}
 )
 
 // parseCommand parses the output of recorder. It returns false for a command that is not go test.
@@ -137,8 +136,6 @@ func parseCommand(root, text string) (c testCommand, ok bool) {
 			c.tags = strings.Split(value, ",")
 		case arg == "-run":
 			c.run = regexp.MustCompile(value)
-		case arg == "-skip":
-			c.skip = regexp.MustCompile(value)
 		case strings.HasPrefix(arg, "."):
 			c.packages = append(c.packages, arg)
 		}
@@ -148,7 +145,7 @@ func parseCommand(root, text string) (c testCommand, ok bool) {
 
 // runs reports whether the command runs the test on Linux.
 func (c *testCommand) runs(t *testFunc) bool {
-	if c.dir != t.module || c.race && t.plain || c.run != nil && !c.run.MatchString(t.name) || c.skip != nil && c.skip.MatchString(t.name) {
+	if c.dir != t.module || c.race && t.plain || c.run != nil && !c.run.MatchString(t.name) {
 		return false
 	}
 	for _, names := range t.env {
@@ -313,7 +310,7 @@ func (of *traits) inspect(body *ast.BlockStmt) {
 					read = append(read, strings.Trim(lit.Value, `"`))
 				}
 			case pkg != nil && pkg.Name == "testkit":
-				of.budget = of.budget || slices.Contains([]string{"Rounds", "Walks", "Share"}, sel.Sel.Name)
+				of.budget = of.budget || slices.Contains([]string{"Rounds", "Scale", "Share", "Walks"}, sel.Sel.Name)
 			case pkg != nil && pkg.Name == "race" && sel.Sel.Name == "Skip":
 				of.plain = true
 			case strings.HasPrefix(sel.Sel.Name, "Skip"):

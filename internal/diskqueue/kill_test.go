@@ -95,7 +95,7 @@ func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on windows")
 	}
-	rounds := testkit.Rounds(12, 3000)
+	rounds := testkit.Rounds(t, 12, 3000)
 	r := testSeed(t)
 	dir := t.TempDir()
 	var (

@@ -171,7 +171,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 // After a loss of power, the disk has the last synced state of each page and file name, and a
 // random part of the later changes. Synced and unacknowledged batches are recovered.
 func TestPowerLoss(t *testing.T) {
-	runs := testkit.Rounds(60, 5000)
+	runs := testkit.Rounds(t, 60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(string(policy), func(t *testing.T) {
 			p := &powerRun{t: t, r: testSeed(t), stored: map[uint64][]int{}}

@@ -91,7 +91,7 @@ func sum(n []int) (all int) {
 // are accepted, and none is dropped unnecessarily.
 func TestEveryRecordIsAccountedFor(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(60, 2000) {
+	for range testkit.Rounds(t, 60, 2000) {
 		c := randomFleet(t, rng, nil)
 		r := run(t, c)
 		about := func(what string, got, want float64) {
@@ -128,7 +128,7 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 // later.
 func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(40, 1000) {
+	for range testkit.Rounds(t, 40, 1000) {
 		c := randomFleet(t, rng, func(c *Config) {
 			c.Keyed, c.Accept, c.Within, c.Fail = false, 0, 0, 0
 			c.Latency, c.Flush = 0, 0 // hosts send at their maximum rate
@@ -150,7 +150,7 @@ func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 // More capacity does not make the result worse, and more load does not make it better.
 func TestMoreCapacityNeverHurts(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(30, 1000) {
+	for range testkit.Rounds(t, 30, 1000) {
 		c := randomFleet(t, rng, func(c *Config) {
 			c.Keyed, c.Accept = true, 0 // the partition of a host does not depend on the number of partitions, and no host queues
 		})
@@ -199,7 +199,7 @@ func TestNothingFlowsBeforeHostsSend(t *testing.T) {
 func TestPlanSuffices(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	planned := 0
-	for range testkit.Rounds(60, 2000) {
+	for range testkit.Rounds(t, 60, 2000) {
 		c := randomFleet(t, rng, func(c *Config) { c.Within, c.Fail, c.Accept, c.Together = 0, 0, 0, false })
 		c.PartitionBytes *= 4
 		in := c.Back() + time.Duration((1+9*rng.Float64())*float64(c.Outage+time.Second))

@@ -9,4 +9,4 @@ import (
 
 // effort returns the number of cases of a random test: n, or a tenth of n with the race detector,
 // multiplied by FOREBAY_TORTURE.
-func effort(n int) int { return testkit.Rounds(race.Fewer(n, 10), math.MaxInt) }
+func effort(n int) int { return testkit.Scale(race.Fewer(n, 10), math.MaxInt) }

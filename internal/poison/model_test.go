@@ -345,7 +345,7 @@ func (m *model) walk() {
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	moves := map[string]bool{}
-	for i := range testkit.Rounds(150, 20000) {
+	for i := range testkit.Rounds(t, 150, 20000) {
 		seed := base + uint64(i)
 		m := newModel(t, seed)
 		m.walk()

@@ -325,7 +325,7 @@ func place(t *testing.T, kind string) string {
 
 func TestKill(t *testing.T) {
 	modes := []string{"write", "fail", "hang", "hang,evict", "fail,evict"}
-	n := testkit.Rounds(6, 2000)
+	n := testkit.Rounds(t, 6, 2000)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			records := uint64(0)
@@ -357,7 +357,7 @@ func TestKill(t *testing.T) {
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
 	rng := testkit.Rand(testkit.Seed(t))
-	for i := range testkit.Rounds(4, 1000) {
+	for i := range testkit.Rounds(t, 4, 1000) {
 		dir := place(t, places[i%len(places)])
 		killOnce(t, rng, dir, "hang", 0, 10, 35)
 		for life := range 3 {

@@ -76,7 +76,7 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 func TestKillAtPoints(t *testing.T) {
 	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
 	quick := 3
-	counts = counts[:testkit.Rounds(quick, len(counts))]
+	counts = counts[:testkit.Rounds(t, quick, len(counts))]
 	points := append(append([]string{}, allPoints...), crashPoints...)
 	for _, p := range points {
 		if p == ptRefuse { // TestUndeliveredRecordsAreKept covers a Close that runs out of time

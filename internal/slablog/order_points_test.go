@@ -104,7 +104,7 @@ func TestOrderWithDelays(t *testing.T) {
 	var hits sync.Map
 	runs := pointRuns()
 	// The small budget covers each single point and some of the pairs.
-	for i := range testkit.Rounds(2*len(allPoints)+200, 20*len(plans)) {
+	for i := range testkit.Rounds(t, 2*len(allPoints)+200, 20*len(plans)) {
 		names := plans[i%len(plans)]
 		run := runs[(i+int(seed%1000))%len(runs)]
 		s := rng.Uint64()

@@ -81,7 +81,7 @@ func orderRuns() []orderRun {
 
 func TestOrder(t *testing.T) {
 	for _, run := range orderRuns() {
-		t.Run(run.name, func(t *testing.T) { run.do(t, testkit.Seed(t), 8_000, testkit.Rounds(1, 10_000)) })
+		t.Run(run.name, func(t *testing.T) { run.do(t, testkit.Seed(t), 8_000, testkit.Rounds(t, 1, 10_000)) })
 	}
 }
 

@@ -206,11 +206,11 @@ func simGrid(t *testing.T) []slab.Workload {
 	}
 	more := grid[tableRows:]
 	testkit.Rand(testkit.Seed(t)).Shuffle(len(more), func(i, j int) { more[i], more[j] = more[j], more[i] })
-	return grid[:testkit.Rounds(tableRows, len(grid))]
+	return grid[:testkit.Scale(tableRows, len(grid))]
 }
 
 // everyMoment reports whether a simulation covers all moments of a stall.
-func everyMoment() bool { return testkit.Rounds(1, 2) == 2 }
+func everyMoment() bool { return testkit.Scale(1, 2) == 2 }
 
 func TestPlanBySimulation(t *testing.T) {
 	race.Skip(t)

@@ -10,13 +10,14 @@ import (
 )
 
 // Seed returns the seed of a random test: FOREBAY_SEED or FOREBAY_SEEDS if set, or else a new one.
-// The seed is printed if the test fails.
+// The seed is printed if the test fails or exceeds the time limit of the process.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, _ := seeds(t, 1)
+	printed := unfinished.add(t, "FOREBAY_SEED", seed)
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("to repeat: FOREBAY_SEED=%d", seed)
+		if unfinished.remove(printed); t.Failed() {
+			t.Log("to repeat: " + printed.repeat)
 		}
 	})
 	return seed
@@ -53,25 +54,25 @@ func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3
 
 // Walks yields consecutive seeds for the random walks of a test. There are n walks, multiplied by
 // FOREBAY_TORTURE, or one if FOREBAY_SEED is set. Walks ends after the first walk that fails, and
-// prints its seed.
+// prints its seed. The seed is also printed if the walk exceeds the time limit of the process.
+// Walks skips the test if FOREBAY_TORTURE is 0.
 func Walks(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
-	first, walks := seeds(t, Rounds(n, math.MaxInt))
+	first, walks := seeds(t, Rounds(t, n, math.MaxInt))
 	return func(yield func(uint64) bool) {
-		repeat := "FOREBAY_SEEDS=" + strconv.FormatUint(first, 10) // for a check of all walks
+		printed := unfinished.add(t, "FOREBAY_SEEDS", first) // for a check of all walks
 		t.Cleanup(func() {
-			if t.Failed() {
-				t.Log("to repeat: " + repeat)
+			if unfinished.remove(printed); t.Failed() {
+				t.Log("to repeat: " + printed.repeat)
 			}
 		})
-		all := repeat
 		for i := range uint64(walks) {
-			repeat = "FOREBAY_SEED=" + strconv.FormatUint(first+i, 10)
+			unfinished.set(printed, "FOREBAY_SEED", first+i)
 			if !yield(first+i) || t.Failed() {
 				return
 			}
 		}
-		repeat = all
+		unfinished.set(printed, "FOREBAY_SEEDS", first)
 	}
 }
 
@@ -79,22 +80,43 @@ func Walks(t testing.TB, n int) iter.Seq[uint64] {
 // 1, all cases run. If not, the seed selects one of n consecutive cases, so that n consecutive
 // seeds run all cases.
 func Share(seed uint64, i, n int) bool {
-	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(n) == 0
+	return Scale(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(n) == 0
 }
 
 // Rounds returns the number of cases of a test that repeats random cases. It is n, multiplied by
-// FOREBAY_TORTURE if set, but at most the larger of n and most.
-func Rounds(n, most int) int {
+// FOREBAY_TORTURE if set, but at most the larger of n and most. Rounds skips the test if
+// FOREBAY_TORTURE is 0.
+func Rounds(t testing.TB, n, most int) int {
+	t.Helper()
+	if torture() == 0 {
+		t.Skip("FOREBAY_TORTURE=0 skips random walks")
+	}
+	return Scale(n, most)
+}
+
+// Scale is Rounds for a number that does not count random cases. If FOREBAY_TORTURE is 0, it
+// returns n.
+func Scale(n, most int) int {
+	times := torture()
+	switch {
+	case times == 0:
+		return n
+	case times >= most/n: // the product might overflow
+		return max(n, most)
+	default:
+		return n * times
+	}
+}
+
+// torture returns the value of FOREBAY_TORTURE, or 1 if it is not set.
+func torture() int {
 	text := os.Getenv("FOREBAY_TORTURE")
 	if text == "" {
-		return n
+		return 1
 	}
 	times, err := strconv.Atoi(text)
-	if err != nil || times < 1 {
-		panic("FOREBAY_TORTURE=" + text + " is not a positive number")
+	if err != nil || times < 0 {
+		panic("FOREBAY_TORTURE=" + text + " is neither 0 nor a positive number")
 	}
-	if times >= most/n { // the product might overflow
-		return max(n, most)
-	}
-	return n * times
+	return times
 }

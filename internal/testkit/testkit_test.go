@@ -7,7 +7,10 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -192,7 +195,7 @@ func TestBudgets(t *testing.T) {
 		{"", 5, 100, 5}, {"1", 5, 100, 5}, {"3", 5, 100, 15}, {"30", 5, 100, 100}, {"2", 5, 3, 5}, {"2", 5, math.MaxInt, 10}, {"9999999999999999", 5000, math.MaxInt, math.MaxInt},
 	} {
 		t.Setenv("FOREBAY_TORTURE", tt.torture)
-		if got := Rounds(tt.n, tt.most); got != tt.want {
+		if got := Rounds(t, tt.n, tt.most); got != tt.want {
 			t.Errorf("%+v: got %d", tt, got)
 		}
 	}
@@ -205,6 +208,45 @@ func TestBudgets(t *testing.T) {
 	t.Setenv("FOREBAY_SEED", "3")
 	if got := slices.Collect(Walks(t, 2)); !slices.Equal(got, []uint64{3}) {
 		t.Errorf("the seeds of walks are %d", got)
+	}
+}
+
+// If FOREBAY_TORTURE is 0, Walks and Rounds skip the test.
+func TestFactorZeroSkipsWalks(t *testing.T) {
+	t.Setenv("FOREBAY_TORTURE", "0")
+	if got := Scale(5, 100); got != 5 {
+		t.Errorf("Scale returns %d", got)
+	}
+	for name, run := range map[string]func(t *testing.T){
+		"walks":  func(t *testing.T) { Walks(t, 2) },
+		"rounds": func(t *testing.T) { Rounds(t, 2, 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t)
+			t.Error("the test is not skipped")
+		})
+	}
+}
+
+// The seeds of the tests that have not ended are printed shortly before the time limit of the process.
+func TestSeedsBeforeTimeLimit(t *testing.T) {
+	t.Setenv("FOREBAY_SEEDS", "7")
+	t.Setenv("FOREBAY_SEED", "")
+	t.Setenv("FOREBAY_TORTURE", "")
+	const hangs = "FOREBAY_HANGS"
+	if os.Getenv(hangs) != "" {
+		Seed(t)
+		for seed := range Walks(t, 5) {
+			if seed == 9 {
+				select {}
+			}
+		}
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestSeedsBeforeTimeLimit$", "-test.timeout=200ms")
+	child.Env = append(os.Environ(), hangs+"=yes")
+	out, err := child.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "TestSeedsBeforeTimeLimit is close to the time limit; to repeat: FOREBAY_SEED=7\nTestSeedsBeforeTimeLimit is close to the time limit; to repeat: FOREBAY_SEED=9\npanic: test timed out") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

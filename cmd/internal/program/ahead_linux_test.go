@@ -198,7 +198,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 func TestKilledReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(3, 60) {
+	for range testkit.Rounds(t, 3, 60) {
 		rng, pieces := testkit.Rand(seeds.Uint64()), testkit.Rand(seeds.Uint64())
 		dir := t.TempDir()
 		down, safe := full(t, dir), filepath.Join(dir, "safe")

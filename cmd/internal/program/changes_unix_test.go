@@ -192,7 +192,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 	write(&files, in, "file line %07d\n")
 	write(&sockets, c, "<13>1 - host app - - - socket line %07d\n")
-	for range testkit.Rounds(8, 400) {
+	for range testkit.Rounds(t, 8, 400) {
 		messages := r.change(variant())
 		if strings.Contains(messages, "unchanged") || strings.Contains(messages, "lost") {
 			t.Fatal(messages)

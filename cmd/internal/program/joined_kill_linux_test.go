@@ -20,7 +20,7 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	dir := t.TempDir()
 	in, out, state := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt"), filepath.Join(dir, "state")
 	rng := testkit.Rand(testkit.Seed(t))
-	rounds := testkit.Rounds(5, 100)
+	rounds := testkit.Rounds(t, 5, 100)
 	n := 0
 	records := func(count int) string {
 		var sb strings.Builder
@@ -91,7 +91,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 	const kills, lines, each = 8, 20_000, 10
 	seeds := testkit.Rand(testkit.Seed(t))
 	all := numbered(0, lines)
-	for range testkit.Rounds(2, 60) {
+	for range testkit.Rounds(t, 2, 60) {
 		rng := testkit.Rand(seeds.Uint64())
 		dir := t.TempDir()
 		down, safe := full(t, dir), filepath.Join(dir, "safe")

@@ -153,7 +153,7 @@ func (*tailSink) Commit(context.Context) error { return nil }
 // tail joins lines of a file.
 func TestJoinedAsByTail(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(60, 2000) {
+	for range testkit.Rounds(t, 60, 2000) {
 		rng := testkit.Rand(seeds.Uint64())
 		text, rules, most := someLines(rng, true), someRules(t, rng), []int{100, 300, 1 << 20}[rng.IntN(3)]
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -186,7 +186,7 @@ func TestJoinedAsByTail(t *testing.T) {
 func TestHeldLinesSurviveAKill(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	number := regexp.MustCompile(`1\d{6}`)
-	for range testkit.Rounds(40, 1000) {
+	for range testkit.Rounds(t, 40, 1000) {
 		rng := testkit.Rand(seeds.Uint64())
 		text, rules := someLines(rng, false), someRules(t, rng)
 		const most = 2000

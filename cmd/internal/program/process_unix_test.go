@@ -714,7 +714,7 @@ func TestInputStopsAfterLine(t *testing.T) {
 }
 
 // inputSize returns the number of bytes of input for TestMemoryIsFlat.
-func inputSize() int64 { return int64(testkit.Rounds(16, 1024)) << 20 }
+func inputSize() int64 { return int64(testkit.Scale(16, 1024)) << 20 }
 
 // The memory of the program does not grow with the size of the input, nor with the length of a
 // line.

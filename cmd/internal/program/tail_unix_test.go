@@ -105,7 +105,7 @@ func TestKilledTailLosesNothing(t *testing.T) {
 	appendTo(t, in, lines(1))
 	p := start(t, args...)
 	rng := testkit.Rand(testkit.Seed(t))
-	for round := range testkit.Rounds(6, 100) {
+	for round := range testkit.Rounds(t, 6, 100) {
 		stored()
 		killed := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
 		for range 10 {

@@ -80,7 +80,7 @@ func killed(f func()) (was bool) {
 // repeats at most one line. A line that is too long is always skipped completely.
 func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(60, 20000) {
+	for range testkit.Rounds(t, 60, 20000) {
 		dir := t.TempDir()
 		const longest = 50
 		var text []byte
@@ -330,7 +330,7 @@ func TestDamagedFilesAreRenamed(t *testing.T) {
 		return dir, f.image.path
 	}
 	rng := testkit.Rand(testkit.Seed(t))
-	for range testkit.Rounds(200, 10000) {
+	for range testkit.Rounds(t, 200, 10000) {
 		dir, path := create()
 		b, _ := os.ReadFile(path)
 		at := rng.IntN(2*page + 8)

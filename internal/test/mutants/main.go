@@ -1,13 +1,14 @@
 // Command mutants proves that the tests fail when a promise is broken. Each patch in this directory
-// breaks
-// one promise. For each patch the command runs the tests that the patch names and expects a
+// breaks one promise. For each patch the command runs the tests that the patch names and expects a
 // failure:
 //
 //	go run ./internal/test/mutants              all of them
+//	go run ./internal/test/mutants 05 17 24     those with these numbers or names
 //	go run ./internal/test/mutants -run spool   those with spool in the name
 //
 // The files of the repository are not changed: go test -overlay replaces the patched ones.
-// It is an error if a patch cannot be applied, does not compile, or is not detected by a test.
+// It is an error if a patch cannot be applied, does not compile, or is not detected by a test. A
+// test that exceeds its time limit has not detected the patch, unless the patch expects that.
 // docs/PROMISES.md lists the promises.
 //
 // To add one: change the code, run the tests that must fail, and write
@@ -26,6 +27,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,7 +41,7 @@ func main() {
 	flag.Parse()
 	root, err := filepath.Abs(".")
 	if err == nil {
-		err = runAll(root, *which, *parallel)
+		err = runAll(root, *which, flag.Args(), *parallel)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -47,13 +49,12 @@ func main() {
 	}
 }
 
-// runAll runs the patches whose names match the pattern which, and prints a line for each.
-func runAll(root, which string, parallel int) error {
-	wanted, err := regexp.Compile(which)
-	if err != nil {
-		return err
-	}
+// runAll runs the patches that choose selects, and prints a line for each.
+func runAll(root, which string, names []string, parallel int) error {
 	mutants, err := load(filepath.Join(root, dir))
+	if err == nil {
+		mutants, err = choose(mutants, which, names)
+	}
 	if err != nil {
 		return err
 	}
@@ -67,9 +68,6 @@ func runAll(root, which string, parallel int) error {
 	line("mutant", "seconds", "killed by")
 	began := time.Now()
 	for _, m := range mutants {
-		if !wanted.MatchString(m.name) {
-			continue
-		}
 		places <- struct{}{}
 		group.Go(func() {
 			defer func() { <-places }()
@@ -93,6 +91,36 @@ func runAll(root, which string, parallel int) error {
 		return fmt.Errorf("%d patches are not killed", failed)
 	}
 	return nil
+}
+
+// choose returns the patches whose names match the pattern which. If names are given, these are only
+// the patches with one of these names or numbers.
+func choose(mutants []*mutant, which string, names []string) ([]*mutant, error) {
+	pattern, err := regexp.Compile(which)
+	if err != nil {
+		return nil, err
+	}
+	var chosen []*mutant
+	used := map[string]bool{}
+	for _, m := range mutants {
+		number, _, _ := strings.Cut(m.name, "-")
+		i := slices.IndexFunc(names, func(name string) bool { return name == m.name || name == number })
+		if i >= 0 {
+			used[names[i]] = true
+		}
+		if (i >= 0 || len(names) == 0) && pattern.MatchString(m.name) {
+			chosen = append(chosen, m)
+		}
+	}
+	for _, name := range names {
+		if !used[name] {
+			return nil, fmt.Errorf("there is no patch %s", name)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no patch matches %s", which)
+	}
+	return chosen, nil
 }
 
 // load reads all patches, in the order of their names.
@@ -157,7 +185,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 
 // runOnce runs the tests once. The result by is the name of a failed test, or "" if all pass.
 func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
-	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", cmp.Or(t.limit, "3m"), "-test.run", t.run)
+	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout="+cmp.Or(t.limit, "3m"), "-test.run", t.run)
 	tests.Dir = pkg
 	tests.Env = append(os.Environ(), "FOREBAY_TORTURE=")
 	out, err = tests.CombinedOutput()
@@ -171,6 +199,8 @@ func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
 		return "", out, err
 	case t.shows != nil && !t.shows.Match(out):
 		return "", out, fmt.Errorf("the tests failed for another reason than %q:\n%s", t.shows, tail(out))
+	case t.shows == nil && bytes.Contains(out, []byte("panic: test timed out after ")):
+		return "", out, fmt.Errorf("%s of %s exceeds the time limit; if that is how it detects the patch, add \"# shows: test timed out\":\n%s", failedTest(out), t.pkg, tail(out))
 	}
 	return failedTest(out), out, nil
 }

@@ -40,8 +40,7 @@ type filePatch struct {
 type hunk struct{ before, after string }
 
 // parse parses a patch. The lines before the diff begin with "# ". The first of them describe the
-// promise
-// that the patch breaks; the others are settings:
+// promise that the patch breaks; the others are settings:
 //
 //	# package: ./deliver                directory of the tests
 //	# run: ^(TestOne|TestTwo)$          pattern of the tests
@@ -49,7 +48,7 @@ type hunk struct{ before, after string }
 //	# race: yes                         with the race detector
 //	# tries: 40                         maximum number of runs until one fails; default 1
 //	# limit: 20s                        time limit of a run; default 3m
-//	# shows: order is broken            what the tests must print
+//	# shows: order is broken            what the tests must print; "test timed out" for a hang
 //
 // Another "# package:" line begins the settings of further tests, which must fail too.
 func parse(path string) (*mutant, error) {
