@@ -131,6 +131,7 @@ func (r *runningConfig) read(name string) string {
 // While the configuration changes at random, each line arrives once and in order at the outputs
 // that are in every configuration. They are named all and net.
 func TestChangesLoseNothing(t *testing.T) {
+	rounds := testkit.Rounds(t, 8, 400)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	rng := testkit.Rand(testkit.Seed(t))
 	variant := func() string {
@@ -192,7 +193,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 	write(&files, in, "file line %07d\n")
 	write(&sockets, c, "<13>1 - host app - - - socket line %07d\n")
-	for range testkit.Rounds(t, 8, 400) {
+	for range rounds {
 		messages := r.change(variant())
 		if strings.Contains(messages, "unchanged") || strings.Contains(messages, "lost") {
 			t.Fatal(messages)
