@@ -12,20 +12,6 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A foundField is a field in the line of a record.
-type foundField struct {
-	record.Member
-	obj      int    // start of the object that contains the field; 0 in logfmt
-	name     string // name within the object obj
-	from, to int    // range to remove if the field is removed: the field and one comma or space
-}
-
-// An edit replaces line[from:to] with text. The edits of a line do not overlap.
-type edit struct {
-	from, to int
-	text     []byte
-}
-
 // find sets c.found to the fields of the line with the given name.
 func (c *Chain) find(ev *record.Event, name string) {
 	c.found = c.found[:0]
@@ -197,13 +183,6 @@ func (c *Chain) setText(ev *record.Event, name, value string) bool {
 		return true
 	}
 	return c.parser.Note(ev, name, value)
-}
-
-// A field is a Setting with its value encoded for each format.
-type field struct {
-	name, text   string
-	json, logfmt []byte
-	attr         slog.Value
 }
 
 // fieldsOf encodes the values of settings for each format.

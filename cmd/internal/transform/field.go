@@ -187,3 +187,8 @@ func attrText(dst []byte, v *slog.Value) []byte {
 // asString returns b as a string without a copy. The caller must not keep the string after b
 // changes.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+const (
+	levelField   = "level"
+	messageField = "msg"
+)

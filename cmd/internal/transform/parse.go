@@ -19,34 +19,6 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Parse extracts fields from text. Exactly one of Regex and Format must be set.
-//
-// If the record is text, the fields are added to Event.More. In JSON and logfmt they are added to
-// the line. A field named msg or message replaces the message. Fields named level and time set the
-// level and the time of the record.
-type Parse struct {
-	// Regex is a regular expression in the syntax of package regexp. Each named group that has a
-	// match becomes a field.
-	Regex string
-	// Format is the name of a format, one of [ParseFormats].
-	Format string
-	// Field is the field to parse. Default: the message, which for text is the line.
-	Field string
-	// Types sets the types of groups of Regex: int, float or bool. A value that is not valid for
-	// its type remains text.
-	Types []Pair
-	// Time and Level are the names of the groups that contain the time and the level of the record.
-	// Default: time and level.
-	Time, Level string
-	// TimeLayout is the layout of the time, in the syntax of package time. Default: the layouts that package
-	// record recognizes.
-	TimeLayout string
-	// OnError is the action for text that does not match: keep (the default), drop, or tag. The
-	// action tag keeps the record and adds the field parse_error, whose value is the name of the
-	// format.
-	OnError string
-}
-
 // parseTypes are the values of Parse.Types.
 var parseTypes = []string{"int", "float", "bool"}
 
@@ -55,24 +27,6 @@ var onError = []string{"keep", "drop", "tag"}
 
 // parseErrorField is the field that the action tag adds to records that do not match.
 const parseErrorField = "parse_error"
-
-// A parseRule is a checked Parse.
-type parseRule struct {
-	name   string // name of the format, the value of the field parse_error
-	field  string
-	re     *regexp.Regexp // regular expression; nil if a format is used
-	groups []group        // groups of re by their numbers
-	format
-	layout  string
-	onError string
-	tag     []field
-}
-
-// A group is a part of a match. If it has a name, it becomes a field.
-type group struct {
-	name string // "" if it is not a field
-	kind kind
-}
 
 // check validates and compiles p. It calls the function fault for each error.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
@@ -320,12 +274,6 @@ func (p *parseRule) hasKnownLevel(values []value) bool {
 		}
 	}
 	return true
-}
-
-// A value is the text of a group in a match.
-type value struct {
-	group
-	text []byte
 }
 
 // addValues adds c.values to ev as fields. text is the parsed text.

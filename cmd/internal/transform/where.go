@@ -30,11 +30,6 @@ type Condition struct {
 	Patterns []string
 }
 
-const (
-	levelField   = "level"
-	messageField = "msg"
-)
-
 // Check returns the faults of w. Each is a *[Fault].
 func (w Where) Check() (faults []error) {
 	fault := func(field, format string, args ...any) {
