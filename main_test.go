@@ -108,6 +108,16 @@ func (e *eventLog) ops() (ops []string) {
 	return ops
 }
 
+// texts returns the text of each event.
+func (e *eventLog) texts() (texts []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.got {
+		texts = append(texts, ev.String())
+	}
+	return texts
+}
+
 // wantOps waits until OnError has returned for all events posted so far, and compares them with
 // want.
 func (e *eventLog) wantOps(t *testing.T, r *Router, want ...string) {

@@ -5,8 +5,8 @@ import (
 )
 
 // An Event is a transition of interest to an operator: the first failure of a destination, its
-// recovery, a panic, or the first of several consecutive drops. Not every failure is an event, but
-// the counters include all failures. docs/OPERATING.md describes each event and its remedy.
+// recovery, a panic, or a series of drops. Not every failure is an event, but the counters include
+// all failures. docs/OPERATING.md describes each event and its remedy.
 type Event struct {
 	// Output is the name of the output or destination.
 	Output string
@@ -28,6 +28,8 @@ type Event struct {
 	Err error
 	// Count is the number of records that the event concerns, or 0 if there is no such number.
 	Count uint64
+	// Dropped has Count by reason in the events drop and drop-end of memory, and is zero in others.
+	Dropped Drops
 }
 
 // String returns the event on one line, such as "loki: send: connection refused (12 records)".
@@ -35,6 +37,9 @@ func (e Event) String() string {
 	s := e.Output + ": " + e.Op
 	if e.Err != nil {
 		s += ": " + fmt.Sprint(e.Err) // fmt recovers panics of its Error method
+	}
+	if e.Dropped != (Drops{}) {
+		s += ": " + e.Dropped.String()
 	}
 	if e.Count > 1 {
 		s += fmt.Sprintf(" (%d records)", e.Count)

@@ -26,8 +26,14 @@ func (r *Reporter) SetOutput(name string, onError func(batch.Event)) {
 
 // Post posts an event.
 func (r *Reporter) Post(op string, err error, count uint64) {
+	r.PostEvent(batch.Event{Op: op, Err: err, Count: count})
+}
+
+// PostEvent posts ev as an event of the output.
+func (r *Reporter) PostEvent(ev batch.Event) {
 	if o := r.output.Load(); o != nil {
-		o.run.Post(batch.Event{Output: o.name, Op: op, Err: err, Count: count})
+		ev.Output = o.name
+		o.run.Post(ev)
 	}
 }
 

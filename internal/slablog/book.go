@@ -6,7 +6,7 @@ import "github.com/forebay-log/forebay/batch"
 // read: Accepted lacks the tickets that were issued, and Pending is unused.
 type book struct {
 	batch.Account
-	dropping bool   // a series of drops is in progress
+	series   dropSeries
 	retained int    // number of records left in the crash-safe file for the next start
 	refused  uint64 // number of writes after Close
 }

@@ -39,15 +39,6 @@ func (s *store) dropLocked(r batch.Reason) error {
 	return dropErrors[r]
 }
 
-// countDropLocked counts n accepted records as dropped and reports the start of a series of drops.
-func (s *store) countDropLocked(r batch.Reason, n int) {
-	s.book.Dropped[r] += uint64(n)
-	if n > 0 && !s.book.dropping {
-		s.book.dropping = true
-		s.conf.events.Post("drop", dropErrors[r], uint64(n))
-	}
-}
-
 // Refuse counts a record that its producer does not write, as if it had been written and dropped.
 // Examples are a record that cannot be encoded, or that exceeds MaxRecord before it is complete.
 // The error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.

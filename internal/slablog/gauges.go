@@ -86,7 +86,7 @@ func (f *front) freeBytesLocked() int {
 }
 
 func (s *store) burstLeftLocked(rate float64) time.Duration {
-	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.dropping) {
+	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
 		return 0 // calls already wait for a slab, or records are already being dropped
 	}
 	free := float64(s.front.freeBytesLocked())

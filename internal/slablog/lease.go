@@ -293,9 +293,6 @@ func (s *store) freedLocked() {
 		s.front.serveLocked()
 		s.bell.wakeLocked()
 	}
-	if s.bell.state == parked && len(s.leases.list) == 0 {
-		s.restLocked()
-	}
 }
 
 // reuseLocked keeps l for a later batch if its memory is free.

@@ -349,9 +349,6 @@ func (r *reader) parkLocked() (again bool) {
 	}
 	s.bell.state = parked
 	s.gauge.parkedAt = time.Since(r.conf.born)
-	if len(s.leases.list) == 0 {
-		s.restLocked()
-	}
 	s.unlock()
 	if s.crash != nil {
 		s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending

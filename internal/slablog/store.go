@@ -95,12 +95,3 @@ func (s *store) readUpToLocked() uint64 {
 	}
 	return s.front.next
 }
-
-// restLocked is called when nothing is pending. It ends a series of drops.
-func (s *store) restLocked() {
-	s.front.rewindLocked()
-	if s.book.dropping {
-		s.book.dropping = false
-		s.conf.events.Post("drop-end", nil, s.book.Dropped.Total())
-	}
-}

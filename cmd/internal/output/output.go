@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,13 +126,16 @@ func (out *Output) event(e batch.Event, memory string) {
 	case "recovered":
 		out.Env.Console.Say("%s: works again", e.Output)
 	case "drop":
-		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons are reported by other events
-			out.full.Store(true)
+		switch n := e.Dropped[batch.Full]; { // other reasons are reported by other events
+		case n == 0:
+		case out.full.Swap(true):
+			out.Env.Console.Say("%s: its memory is full; dropped %s more (--when-full %s)", e.Output, plural.Records(n), out.Spec.Text("when-full"))
+		default:
 			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
 		}
 	case "drop-end":
 		if out.full.Swap(false) {
-			out.Env.Console.Say("%s: no longer dropping; %s dropped so far", e.Output, plural.Records(e.Count))
+			out.Env.Console.Say("%s: no longer dropping; %s dropped", e.Output, plural.Records(e.Dropped[batch.Full]))
 		}
 	case "panic":
 		out.Env.Console.Say("%s: %v", e.Output, e.Err)
