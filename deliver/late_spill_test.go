@@ -52,3 +52,36 @@ func TestSpoolAnswersAfterTheReport(t *testing.T) {
 		})
 	}
 }
+
+// If the destination accepts records of the spool after Shutdown has reported them as pending, the
+// account does not change.
+func TestDestinationAnswersAfterTheReport(t *testing.T) {
+	for _, how := range logKinds {
+		bubble.Test(t, func(t *testing.T) {
+			store := slowDisk{new(testkit.Spill), make(chan struct{}, 1)}
+			store.gate <- struct{}{} // the first Append does not wait
+			d := newManual(2)
+			x := mustNew(t, d, &Options{Spill: store})
+			full := false
+			wake := x.setFull(func() bool { return full })
+			m, from := &testkit.Model{}, logFor(x, how)
+			send(t, m, from, m.Batch(6, 32, batch.Meta{}))
+			send(t, m, from, m.Batch(4, 32, batch.Meta{}))
+			d.mustStart(t, 1, 7)
+			full = true
+			wake()
+			synctest.Wait() // the first batch is in the spool, and the loop is in Append with the second
+			d.answer(0, allAccepted)
+			r, _ := shutdown(x, time.Second)
+			if r.Pending.Spill != 6 || r.Delivered != 0 {
+				t.Fatalf("reported %s", r.Account)
+			}
+			close(store.gate)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if a := x.Account(); a != r.Account {
+				t.Errorf("reported %s, and then %s", r.Account, a)
+			}
+		})
+	}
+}

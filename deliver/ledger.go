@@ -23,7 +23,7 @@ type ledger struct {
 	spilled uint64          // number of records appended to the spool
 	disk    batch.Account   // account of the spool after the last call of the spool that was accounted for
 	out     []*countedLease // batches that the spool has handed out, and that may have open records
-	closed  bool            // Close has reported, so the records in memory are already accounted for
+	closed  bool            // the account is final
 }
 
 // add adds a lease of the log.
@@ -34,13 +34,12 @@ func (l *ledger) add(from lease) {
 }
 
 // withdrawLocked removes n records from the lease in which they are pending. It returns false if
-// they are already accounted for.
+// they are already accounted for. After close, that is the case for all records.
 func (l *ledger) withdrawLocked(from lease, n uint64) bool {
-	_, counted := from.(*countedLease)
-	if !counted && l.closed || !from.Settle(int(n)) {
+	if l.closed || !from.Settle(int(n)) {
 		return false
 	}
-	if !counted {
+	if _, counted := from.(*countedLease); !counted {
 		l.acc.Accepted += n
 	}
 	return true
@@ -60,8 +59,7 @@ func (t *tally) less(b *batch.Batch) {
 }
 
 // settle accounts for records of a lease: t contains the delivered records, handled is the number
-// of handled records, and dropped contains the dropped ones. After close, settle accounts only for
-// records in the spool, because close has accounted for all others.
+// of handled records, and dropped contains the dropped ones. After close, settle does nothing.
 func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
@@ -116,9 +114,10 @@ func (l *ledger) readSpillLocked(out *countedLease) {
 	}
 }
 
-// close ends the account when the time of Close is over. Records in crash-safe memory stay pending
-// in the log. All other records in memory count as dropped, although they may be in the spool or
-// may still arrive. unknown is the number of dropped records that may have been sent and have no
+// close ends the account when the time of Close is over: from now on it does not change, so that it
+// agrees with the report, although a call that hangs may still settle records. Records in crash-safe
+// memory stay pending in the log, and those in the spool stay pending there. All other records count
+// as dropped, although they may be in the spool or may still arrive. unknown is the number of dropped records that may have been sent and have no
 // answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()

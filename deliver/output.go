@@ -164,7 +164,9 @@ func (o *Output) Sync() error {
 	return o.outlet.Sync(ctx)
 }
 
-// Account returns the number of accepted records, and how many of them have each outcome.
+// Account returns the number of accepted records, and how many of them have each outcome. After
+// Shutdown it equals the account of the report: a call of the destination or the spool that returns
+// later does not change it.
 func (o *Output) Account() batch.Account { return o.outlet.Account() }
 
 // OutputStats is a snapshot of an [Output].
@@ -224,7 +226,8 @@ func (o *Output) Close() error {
 // ([batch.Report.Kept]). Otherwise it has the number of lost records and the reason, and wraps
 // context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
 // only. Report.Unknown is the number of lost records that were sent but not answered, and may
-// therefore have arrived.
+// therefore have arrived. A record of the spool that the destination accepts after the report stays
+// pending in the account, and the next start may send it again.
 //
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first one and return the same result.
