@@ -485,7 +485,7 @@ func TestOnErrorLogs(t *testing.T) {
 }
 
 // When Close of a Router returns, all records of a SlabWriter output are written, with and without
-// CloseWriter. The account of the output equals that of the SlabWriter.
+// CloseWriter. The output and the SlabWriter have equal accounts.
 func TestSlabWriterAsOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines

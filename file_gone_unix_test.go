@@ -43,8 +43,8 @@ func (e *fileEvents) all() []string {
 	return append([]string(nil), e.texts...)
 }
 
-// If a log file in use is deleted or moved, alone or with its directory, records flushed afterwards
-// are in a new file with the same name, and one event reports the loss. The directory is created
+// If a log file in use is deleted or moved, alone or with its directory, a new file with the same
+// name gets the records flushed afterwards. One event reports the loss. The directory is created
 // again only with MakeDirs. Without a directory, records wait if it was deleted, and are in the old
 // file if it was moved.
 func TestFileIsGone(t *testing.T) {

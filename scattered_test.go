@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// If every seventh of 2100 records is bad, and the server refuses each request with a bad record
-// with status 400 and an unknown text, the good records are delivered promptly.
+// Every seventh of 2100 records is bad. The server refuses each request that has a bad record, with
+// status 400 and an unknown text. The good records are delivered promptly.
 func TestScatteredBadRecords(t *testing.T) {
 	const records = 2100
 	for name, to := range map[string]func(*http.Client, ...forebay.OutputOption) forebay.OutputSpec{

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If a program ends in a way listed in docs/CRASH-SAFETY.md while a record is in ordinary memory,
-// or in crash-safe memory on a tmpfs or a disk, the next start delivers exactly the records that
-// survive according to that page.
+// docs/CRASH-SAFETY.md lists the ways in which a program may end, and which records survive: in
+// ordinary memory, and in crash-safe memory on a tmpfs or a disk. The next start delivers exactly
+// these records.
 func TestSurvives(t *testing.T) {
 	if how := os.Getenv("FOREBAY_END"); how != "" {
 		endAs(how)

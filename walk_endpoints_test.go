@@ -52,7 +52,7 @@ var token = regexp.MustCompile(`K(\d+)N(\d+)L(\d+)X[a-z]*Z`)
 // a reference record sent in a probe.
 var errMarker = errors.New("a marker")
 
-// readToken returns the key of the one record in p.
+// readToken returns the key of the only record in p.
 func readToken(p []byte) (key, error) {
 	m := token.FindAllSubmatch(p, -1)
 	if len(m) == 0 && (bytes.Contains(p, []byte("records dropped")) || bytes.Contains(p, []byte("the server has ended connections"))) {

@@ -28,11 +28,11 @@ type logged struct {
 	sure, maybe     uint // bit sets of outputs: those that must accept the record, and those that may accept it
 }
 
-// A walk tests a router with random outputs by random steps: log calls from several goroutines,
-// destinations that fail, hang and recover, Flush, Close with various timeouts, and a killed
-// process. Several simulated processes use the same directories one after another. The walk keeps a
-// list of the logged records, and of the records that arrive at each endpoint. It compares these
-// lists with the files on disk and with the accounts.
+// A walk tests a router with random outputs by random steps. Steps are log calls from several
+// goroutines, Flush, Close with various timeouts, and kills of the process. Destinations fail, hang
+// and recover. Several simulated processes use the same directories one after another. The walk
+// keeps a list of the logged records, and of the records that arrive at each endpoint. It compares
+// these lists with the files on disk and with the accounts.
 type walk struct {
 	t    *testing.T
 	seed uint64

@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account reports each record correctly in random runs with outages, a quota, a spill, a
-// failing handler, records that are refused or end the session, heap or crash-safe memory, and a
-// Shutdown at a random time.
+// The account reports each record correctly in random runs. A run may have outages, a spill with a
+// quota, a failing handler, crash-safe memory, and records that are refused or end the session.
+// Shutdown is called at a random time.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	for seed := range testkit.Walks(t, 150) {
 		bubble.Test(t, func(t *testing.T) { accountRound(t, seed) })

@@ -135,8 +135,8 @@ func (k *accounting) expire(now time.Time, held bool) {
 
 // expireEntry drops the records of e that are too old, and returns their number. The age of a
 // record counts from the time of the record. If that time is unknown, or was already too old when
-// the outlet started, the age counts from the arrival of e: otherwise all records of an archive
-// would expire at once.
+// the outlet started, the age counts from the arrival of e, because all records of an archive would
+// expire at once if it did not.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	limit := now.Add(-k.set.opt.Retry.MaxAge)
 	unknown := e.since.Before(limit)

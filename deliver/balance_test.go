@@ -16,9 +16,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Each snapshot of the account balances: during concurrent writes, while the destination fails,
-// refuses records or accepts a part of a batch, while records are spilled or handled, and during
-// Close.
+// Each snapshot of the account balances, even during concurrent writes, spilling, handling and
+// Close, and while the destination fails, refuses records or accepts only a part of a batch.
 func TestEachReadingBalances(t *testing.T) {
 	readings := testkit.Rounds(t, race.Fewer(5_000, 25), 1_000_000)
 	for _, memory := range []string{"heap", "crash-safe"} {

@@ -59,8 +59,8 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A Transition is a change of state of a circuit breaker, or a failure without a change of state.
-// For the latter, From and To are Closed.
+// A Transition is a change of state of a circuit breaker, or a failure that does not change the
+// state. For such a failure, From and To are Closed.
 type Transition struct {
 	Time     time.Time
 	From, To State

@@ -20,8 +20,8 @@ type driver struct {
 	events    *callback.Reporter
 	delivered func() uint64 // number of records delivered so far
 
-	// calls is held by the goroutine that calls the destination: that of the session, that of a
-	// Flush or Sync or, for an inline outlet, that of the loop.
+	// calls is held by the goroutine that calls the destination. This may be the goroutine of the
+	// session, of a Flush or Sync or, if the outlet is inline, of the loop.
 	calls ctxLock
 
 	panics  atomic.Uint64 // number of calls that panicked or called runtime.Goexit

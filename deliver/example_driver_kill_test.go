@@ -106,8 +106,8 @@ func (s *numbers) set(up bool) {
 	s.up = up
 }
 
-// If processes that use the driver of Example_driver are killed while the server is down or up,
-// each line whose Write had returned arrives, and first copies arrive in order.
+// Processes that use the driver of Example_driver are killed while the server is down or up. Each
+// line whose Write had returned arrives, and first copies arrive in order.
 func TestExampleDriverSurvivesKills(t *testing.T) {
 	if os.Getenv(envDriverDir) != "" {
 		t.Fatal(writeNumbers())

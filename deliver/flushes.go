@@ -26,9 +26,9 @@ type flush struct {
 
 // flushes are the waiting calls of Flush and Commit. Only the loop uses them.
 //
-// A call has the ticket of the last record accepted before it. It waits in two steps: first until
-// the log has leased everything up to that ticket, and then until everything leased so far is
-// settled, in memory and in the spool. Later records do not delay it.
+// A call has the ticket of the last record accepted before it. It waits in two steps. The first
+// ends when the log has leased everything up to that ticket. The second ends when everything leased
+// so far is settled, in memory and in the spool. Later records do not delay it.
 type flushes struct {
 	m       *machine
 	waiting []*flush

@@ -632,10 +632,10 @@ func TestToOutputThatIsFull(t *testing.T) {
 	})
 }
 
-// If memory is about to drop records, waiting records are offered to the handler although the
-// circuit is closed and PendingLimit is not exceeded: while the destination hangs, and between two
-// attempts. If writes wait for memory instead, records are offered between attempts only. After the
-// destination has accepted a batch, later records go to the destination.
+// If memory is about to drop records, waiting records are offered to the handler while the
+// destination hangs and between two attempts, although the circuit is closed and PendingLimit is
+// not exceeded. If writes wait for memory instead, records are offered between attempts only. After
+// the destination has accepted a batch, later records go to the destination.
 func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dest    Destination

@@ -522,9 +522,9 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// If memory is about to drop records, and other streams were accepted within the last hour, held
-// records beyond ParkedBytes become dead letters: the memory may contain later records that the
-// destination accepts.
+// If memory is about to drop records, held records beyond ParkedBytes become dead letters, because
+// the memory may contain later records that the destination accepts. This applies only if other
+// streams were accepted within the last hour.
 func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

@@ -62,8 +62,8 @@ const defaultParkedBytes = 4 << 20
 
 var errNilDestination = errors.New("deliver: destination is nil")
 
-// resolve returns the options with their defaults, also those of Retry and Breaker. o may be nil.
-// The error names each option that is out of range.
+// resolve returns the options, Retry and Breaker included, with their defaults. o may be nil. The
+// error names each option that is out of range.
 func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if o != nil {
 		r = *o

@@ -35,8 +35,7 @@ type OutputOptions struct {
 	// markers.
 	Codec batch.Codec
 	// CodecFor returns the codec of records that an earlier process has stored, by content type and
-	// schema version, or nil if these are unknown. Default nil: Codec, if the content type is that
-	// of Codec.
+	// schema version, or nil if these are unknown. Default nil: Codec, if it has that content type.
 	CodecFor func(contentType string, schema uint32) batch.Codec
 
 	// Slab is the memory. Its Name, Codec and CloseTimeout are not used.
@@ -75,7 +74,7 @@ type OutputOptions struct {
 	// Default "": none.
 	SpoolDir string
 	// Spool has the options of SpoolDir. Its Name, Streams and Codec are not used; the default of
-	// Accepts is that of the destination. Default: the defaults of its fields.
+	// Accepts is Traits.Accepts of the destination. Default: the defaults of its fields.
 	Spool spool.Options
 
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.

@@ -716,10 +716,10 @@ func (s *muteSession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// If a server accepts records of up to 32 KiB only, and ends the session or stops answering at a
-// larger record, each larger record is dropped as poison within half an hour, and no other record
-// is. This holds even if all other records are larger than the usual reference record of a few
-// kilobytes.
+// A server accepts only records of up to 32 KiB, and ends the session or stops answering at a
+// larger record. Each larger record is dropped as poison within half an hour, and no other record
+// is dropped. This holds even if all other records are larger than the usual reference record of a
+// few kilobytes.
 func TestSizeThatIsNotAccepted(t *testing.T) {
 	const most = 32 << 10
 	for _, silent := range []bool{false, true} {

@@ -233,7 +233,7 @@ func TestCleanEndsWithoutProgressAreDelayed(t *testing.T) {
 }
 
 // If the hold of a stream expires during the last part of Close, while the handler has the records
-// of that stream, the handler keeps the records, and they are not sent.
+// of that stream, these records are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)

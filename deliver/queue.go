@@ -10,8 +10,8 @@ import (
 
 // A queue holds the open entries of an outlet, oldest first: entries of the spool before entries of
 // the log. Parked entries keep their position, so that the records of a stream stay in order. The
-// queue needs no index, because it is short: it has at most the window and one more lease of the
-// log, as many batches of the spool, and the parked entries.
+// queue needs no index, because it is short. It has the parked entries, at most Window+1 leases of
+// the log, and at most as many batches of the spool.
 //
 //	ring   [ of the spool, handed out | taken from callers ]
 //	         ▲ up to Window of them are sent; those without an answer when the session ends

@@ -106,8 +106,8 @@ func TestRetryRest(t *testing.T) {
 	})
 }
 
-// The wait that a destination asks for is the minimum delay before the next attempt, whether the
-// destination asks in an answer, in the error that ends a session, or in the error of Open.
+// The wait that a destination asks for is the minimum delay before the next attempt. The
+// destination may ask in an answer, in the error that ends a session, or in the error of Open.
 func TestRetryAfterIsAFloor(t *testing.T) {
 	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
 	for _, where := range []string{"answer", "end", "open"} {

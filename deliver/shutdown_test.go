@@ -95,8 +95,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// If the deadline of a Shutdown is earlier than that of the preceding Drain, the earlier deadline
-// applies.
+// If Shutdown has an earlier deadline than the preceding Drain, the earlier deadline applies.
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -764,7 +763,7 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 }
 
 // If an answer with open records arrives while a batch waits for another call of the driver, the
-// batch is not sent in that session, because the open records are sent first.
+// batch is not sent in that session. The open records are sent first.
 func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

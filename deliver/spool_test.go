@@ -661,8 +661,8 @@ func (r *rig) flood(t *testing.T) (slowest time.Duration) {
 	return slowest
 }
 
-// A lineOrder is a destination that counts records and checks that those of each goroutine arrive
-// in order.
+// A lineOrder is a destination that counts records and checks that the records of each goroutine
+// arrive in order.
 type lineOrder struct {
 	mu   sync.Mutex
 	next [64]int

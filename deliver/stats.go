@@ -18,7 +18,7 @@ type Stats struct {
 	Trips    uint64 // times the circuit has opened
 	Attempts uint64 // batches passed to the destination
 	Retries  uint64 // failed attempts
-	Bytes    uint64 // payload bytes that the destination accepted: those of Delivered, and those of gap markers
+	Bytes    uint64 // payload bytes that the destination accepted, gap markers included
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // the spool has records that are not delivered yet
 	Spilled  uint64 // written to the spool so far

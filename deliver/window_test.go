@@ -353,8 +353,8 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 	}
 }
 
-// With random faults and random timing of answers, no record is lost, and first copies arrive in
-// order, except those of suspects. Each failure causes at most a window of duplicates.
+// With random faults and random timing of answers, no record is lost, and the first copies of all
+// records except suspects arrive in order. Each failure causes at most a window of duplicates.
 func TestOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for seed := range testkit.Walks(t, 80) {

@@ -137,7 +137,8 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 }
 
 // If a writer misbehaves but does not fail permanently, each line arrives complete, once and in
-// order, and the account is correct, even with a spool, where the session has a separate goroutine.
+// order, and the account is correct. This also holds with a spool, where the session has a separate
+// goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false

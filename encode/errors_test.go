@@ -336,9 +336,9 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	}
 }
 
-// If the value of a key is a string, no other key begins with that key and a dot, because
-// Elasticsearch would interpret such a key as a member of an object and reject the record. The
-// caller must avoid a group with the same name as an error.
+// If the value of a key is a string, no other key begins with that key and a dot. Elasticsearch
+// would interpret such a key as a member of an object and reject the record. The caller must avoid
+// a group with the same name as an error.
 func TestNoKeyExtendsKeyOfString(t *testing.T) {
 	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
 	attrs := []slog.Attr{

@@ -212,7 +212,8 @@ type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
 
-// A wide is an AttrAppender that appends n attributes before and after those of in.
+// A wide is an AttrAppender that appends n attributes before and n after the attributes of its
+// field in.
 type wide struct {
 	n  int
 	in *wide

@@ -101,7 +101,7 @@ func TestRotateByTime(t *testing.T) {
 	})
 }
 
-// After a restart, the period of a file is that of its last change.
+// After a restart, the time of the last change of a file determines the file's period.
 func TestRotateByTimeAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	for i, c := range []struct {

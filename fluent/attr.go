@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// attrs appends attributes as pairs and returns the number of pairs. The rules are those of
-// slog.Handler: an empty attribute and an empty group are omitted, and the attributes of a group
-// without a key are added to the enclosing map.
+// attrs appends attributes as pairs and returns the number of pairs. As slog.Handler requires, an
+// empty attribute and an empty group are omitted, and the attributes of a group without a key are
+// added to the enclosing map.
 func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {

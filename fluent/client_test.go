@@ -321,7 +321,7 @@ func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	}
 }
 
-// An otherCodec has a content type other than that of Forward entries.
+// An otherCodec does not have the content type of Forward entries.
 type otherCodec struct{ batch.Codec }
 
 func (otherCodec) ContentType() string { return "application/x-other" }

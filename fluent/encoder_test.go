@@ -35,8 +35,8 @@ func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
 	return string(v.Record)
 }
 
-// The arguments of ReplaceAttr and the resulting fields are those of the JSON encoder of package
-// encode.
+// The arguments of ReplaceAttr and the resulting fields are the same as with the JSON encoder of
+// package encode.
 func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -230,7 +230,7 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 		out, _, _ := s.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.Any("deep", deep)}})
 		most = max(most, msgpack.Nested(out, 200))
 	}
-	if most != maxLevels+1 { // one level is that of the entry
+	if most != maxLevels+1 { // the entry itself is one level
 		t.Errorf("%d levels", most)
 	}
 	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is not an error format: use text, chain, verbose`) {

@@ -27,8 +27,8 @@ import (
 // minute, the next large record is sent like any other. If it is condemned, too, the limit is
 // valid for twice as long, up to an hour.
 //
-// A limit is discarded when a frame as large as the one that ended a connection is accepted, and
-// after relearn, because the configuration of a server can change.
+// A limit is discarded when the server accepts a frame as large as a frame that ended a connection.
+// It is also discarded after relearn, because the configuration of a server can change.
 const (
 	// alternations is how many times a frame must be accepted after an ended connection before a
 	// frame limit is learned. Fewer times can be a coincidence, such as a server that restarts

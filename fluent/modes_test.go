@@ -15,8 +15,8 @@ type numbered struct {
 	Text string `json:"text"`
 }
 
-// Every mode and compression delivers the same records. Batches of one tag are written with writev;
-// those of several tags are copied into a buffer.
+// Every mode and compression delivers the same records. Batches of one tag are written with writev.
+// Batches of several tags are copied into a buffer.
 func TestEveryModeDeliversTheSameRecords(t *testing.T) {
 	names := map[string]string{"": "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 	for _, noAck := range []bool{false, true} {

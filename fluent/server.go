@@ -125,9 +125,9 @@ func (h *health) recordSilence(minSkip time.Duration) {
 	h.unresponsive++
 }
 
-// order returns all indexes in the order in which to try the servers: first those that are not
-// skipped, then those that failed to connect, then those that did not respond. Within each of these
-// three classes, standby servers come last; the rest is ordered by weight or, without weights, by
+// order returns the indexes of all servers, sorted by preference: servers that are not skipped,
+// servers that could not be connected, and servers that did not respond. Within each of these three
+// classes, standby servers come last; the rest is ordered by weight or, without weights, by
 // preference.
 func (r *roster) order() []int {
 	r.mu.Lock()
@@ -367,7 +367,7 @@ func (r *roster) noteAccepted(i, n int) {
 }
 
 // noteEndedAt is called when a session with server i has ended at a frame of n bytes. The
-// parameters single and silent are those of limits.noteEnded.
+// parameters single and silent have the same meaning as in limits.noteEnded.
 func (r *roster) noteEndedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -249,7 +249,7 @@ func (s *session) register(j *job, from int) bool {
 		s.byID[f.id] = s.base + uint64(len(s.pending))
 		s.pending = append(s.pending, sent{j: j, frame: i, id: f.id, at: s.last})
 	}
-	if idle { // the deadline was that of IdleTimeout
+	if idle { // the deadline was set for IdleTimeout
 		s.deadlineLocked()
 	}
 	return true
@@ -448,7 +448,7 @@ func (s *session) fail(err error, jobs []*job) {
 }
 
 // updateHealth updates the health of the server after the end of the connection. The parameters are
-// those of lose. The oldest frame without an acknowledgement may have been too large for the
+// the same as in lose. The oldest frame without an acknowledgement may have been too large for the
 // server.
 func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster

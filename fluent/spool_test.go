@@ -274,7 +274,7 @@ func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 		postUntilKilled(dir)
 		return
 	}
-	// This tag makes the stream ids of this process differ from those of the child.
+	// With this tag, this process has other stream ids than the child.
 	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}

@@ -209,7 +209,7 @@ func checkTag(tag string) error {
 type dictionary struct{}
 
 // AppendStream appends the definition of a stream, which is its tag. For records that contain their
-// tags, the definition is a zero byte. For stream 0, whose tag is that of the Driver, it is empty.
+// tags, the definition is a zero byte. For stream 0, which has the tag of the Driver, it is empty.
 // AppendStream returns false for an unknown stream. It implements batch.Dictionary.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {

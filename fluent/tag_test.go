@@ -75,8 +75,8 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	})
 }
 
-// If the tag table is full, records contain their tags and are still delivered: from a Logger and
-// from a Router, in every mode, through a spool or a crash-safe file, through a fallback, and as
+// If the tag table is full, records contain their tags and are still delivered. This holds for a
+// Logger and a Router, in every mode, through a spool, a crash-safe file or a fallback, and as
 // JSON.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {

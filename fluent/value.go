@@ -294,7 +294,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 }
 
 // The exported methods below implement [values.Emitter]. Each appends one part of a value to s.dst.
-// The types are those of https://github.com/msgpack/msgpack/blob/master/spec.md.
+// The types are documented in https://github.com/msgpack/msgpack/blob/master/spec.md.
 
 // Null appends nil.
 func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
@@ -419,7 +419,7 @@ func (s *valuer) Key(name string) {
 	s.dst = msgpack.AppendStr(s.dst, name)
 }
 
-// Field begins a member of the innermost open map, like Key. The name is that of a struct field,
+// Field begins a member of the innermost open map, like Key. It is the name of a struct field,
 // which package values encodes only once.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++

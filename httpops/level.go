@@ -73,7 +73,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]slog.Level{"level": h.v.Level()})
 }
 
-// refuse responds with err as JSON. The status is that of an httpError, or 400 for any other error.
+// refuse responds with err as JSON. An httpError determines the status. For any other error, the
+// status is 400.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var he *httpError

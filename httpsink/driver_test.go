@@ -137,8 +137,8 @@ func (w wantOutcome) expect(t *testing.T, o batch.Outcome, n int) {
 	}
 }
 
-// The outcome of a request with two records is the one that the documentation of the API defines
-// for the response.
+// A request with two records has the outcome that the documentation of the API defines for the
+// response.
 func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	js := func(status int, text string) reply {
 		return reply{status: status, kind: "application/json", text: text}
@@ -428,7 +428,7 @@ func inOrder(t *testing.T, recs []string, minCount int) {
 	}
 }
 
-// If Elasticsearch loses responses, is too busy for some records and refuses others, each valid
+// Elasticsearch loses responses, is too busy for some records, and refuses others. Each valid
 // record is stored once, and each refused record is a dead letter with its own reason.
 func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

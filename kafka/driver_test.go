@@ -480,7 +480,7 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 }
 
 // If a record is stored without an answer and refused when sent again, its sequence number is not
-// reused, because the broker would discard the next record as a duplicate.
+// reused. If it were, the broker would discard the next record as a duplicate.
 func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")

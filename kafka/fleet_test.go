@@ -301,10 +301,9 @@ func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 	return all
 }
 
-// The model of package fleet predicts the behavior of real outputs in an outage of their broker:
-// the number of attempts, how many hosts reconnect at once and when, the backlog of a host, and the
-// time to catch up. Both are random, so the bounds add a margin to the range of ten runs of the
-// model.
+// The model of package fleet predicts how real outputs behave in an outage of their broker: the
+// number of attempts, the times of the reconnects, the backlog of a host, and the time to catch up.
+// Both are random, so the bounds add a margin to the range of ten runs of the model.
 func TestFleetModelMatchesRealOutputs(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, c := range []scenario{

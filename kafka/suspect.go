@@ -61,7 +61,7 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 }
 
 // keep stores c as the reference record of a partition. If the reference records then exceed
-// maxReferencesBytes, it removes those of other partitions.
+// maxReferencesBytes, it removes the reference records of other partitions.
 func (d *Driver) keep(at topicPartition, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -98,9 +98,8 @@ func (b *body) Codec() batch.Codec { return jsonCodec }
 func (b *body) NeedsPC() bool { return false }
 
 // A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
-// may share it.
-// An empty group is omitted, so a group is written together with its first attribute: the field pre
-// opens the first groups (as many as the field opened counts), and the field lazy opens the
+// may share it. An empty group is omitted, so a group is written together with its first attribute.
+// The text pre opens the first groups; the field opened is their number. The text lazy opens the
 // remaining groups.
 type bodyScope struct {
 	b      *body

@@ -91,8 +91,8 @@ func (f ownFormatter) error(dst []byte, err error) []byte {
 	return dst
 }
 
-// The methods of each error in a chain are called once per record, in every form of lines, for
-// errors that also become labels or metadata, and in every type that can contain an error.
+// The methods of each error in a chain are called once per record. This holds in every form of
+// lines, for errors that also become labels or metadata, and for errors in lists, maps and structs.
 func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	seed := testkit.Seed(t)
 	chain := &encode.Options{Errors: "chain"}

@@ -51,8 +51,8 @@ func (b *requestBuf) Write(p []byte) (int, error) {
 }
 
 // A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The
-// requestBuf used last is reused first, so the one that owns buffers is used whenever one request
-// at a time is sufficient.
+// requestBuf used last is reused first. So requests that do not overlap always use the requestBuf
+// that owns buffers.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
@@ -148,8 +148,8 @@ type exchange struct {
 	complete      bool        // the response was read to its end
 }
 
-// A deadlineContext is a context whose deadline can be set for each request. Its method Done is
-// that of the embedded context, which the timer of the exchange cancels.
+// A deadlineContext is a context whose deadline can be set for each request. It inherits the method
+// Done from the embedded context, which the timer of the exchange cancels.
 type deadlineContext struct {
 	context.Context
 	until atomic.Int64 // Unix ns

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// levelNames are the level names that Loki and Grafana recognize. The index is that of
+// levelNames are the level names that Loki and Grafana recognize. The index is the result of
 // values.LevelIndex.
 var levelNames = values.LevelWords
 
@@ -57,9 +57,8 @@ func numberedName(buf, name []byte, n int) []byte {
 	return strconv.AppendInt(buf, int64(n), 10)
 }
 
-// appendQuoted appends a label value in quotes. The syntax is that of LogQL, which equals the
-// syntax of Go strings. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with
-// them.
+// appendQuoted appends a label value in quotes. The syntax is LogQL, in which strings are written
+// as in Go. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with them.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

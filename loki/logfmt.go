@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// newLogfmt returns the encoder of lines for Line.Body "logfmt". The form is that of encode.Logfmt
-// with two differences: values are written as in labels and metadata, and keys are unique, because
-// a duplicate key gets a "_". levelKey is the key of the level, or "" if the level is a label. A
+// newLogfmt returns the encoder of lines for Line.Body "logfmt". The form differs from
+// encode.Logfmt in two ways: values are written as in labels and metadata, and a duplicate key gets
+// a "_", so keys are unique. levelKey is the key of the level, or "" if the level is a label. A
 // levelKey that equals the key of the message gets a "_". errors is Line.Errors.
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, v *values.Values) encode.Encoder {
 	if levelKey == "" {

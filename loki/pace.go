@@ -61,7 +61,7 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 }
 
 // othersHaveRoom reports whether Loki may accept records to which the limit does not apply. If
-// ofStream is set, the limit is that of the stream st, and if not, that of its tenant.
+// ofStream is set, it is a limit of the stream st, and if not, a limit of its tenant.
 func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
 		return s.recentStreams.anyOther(st, now)
@@ -70,7 +70,7 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 }
 
 // limitReached handles a response that reports a rate limit as reached. It returns a with kind
-// limited. Until a.after has passed, no request of the tenant is sent or, if the limit is that of a
+// limited. Until a.after has passed, no request of the tenant is sent or, if it is a limit of a
 // stream, no request with that stream.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace

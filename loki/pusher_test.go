@@ -247,7 +247,7 @@ func TestStreamsShareRequests(t *testing.T) {
 }
 
 // Records of a stream are sorted by time, and records with the same time keep their order. The
-// expected order is that of a stable sort.
+// expected order is the result of a stable sort.
 func TestOrder(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -549,8 +549,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// If the streams of a batch need different advice, the batch gets the one that precedes the others
-// in ranks. Records are held only if they have no problem besides.
+// If the streams of a batch need different advice, the batch gets the advice that precedes the
+// others in the list ranks. Records are held only if they have no problem besides.
 func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {

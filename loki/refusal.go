@@ -173,7 +173,7 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 
 // segmentOf returns the index of the segment whose labels are all contained in the parameter
 // labels. The response may contain additional labels from Loki. If several segments qualify, the
-// one with the most labels is returned. If none qualifies, or two have equally many labels,
+// segment with the most labels is returned. If none qualifies, or two have equally many labels,
 // segmentOf returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	named := map[string]string{}

@@ -246,8 +246,8 @@ func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 // refuses the records of this stream, so that they become dead letters.
 func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
-// denialDef returns the definition of a stream of denyStream. Its tenant name is invalid, so the
-// definition differs from that of every other stream.
+// denialDef returns the definition of a stream of denyStream. Its tenant name is invalid, so no
+// other stream has this definition.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
 
 // denialOf returns the reason in a definition made by denialDef, and malformed for any other invalid

@@ -77,7 +77,7 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 			delete(g.denied, "*")
 			expect("b, still denied", add("b"), "hold [0]") // the last responses to the other tenants were denials
 			// A denial counts only for denialPeriod. Without this limit, the records of the other
-			// tenants could wait forever behind those of tenant b.
+			// tenants could wait forever behind the records of tenant b.
 			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")

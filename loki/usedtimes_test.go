@@ -45,8 +45,8 @@ func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	}
 }
 
-// usedTimes behaves like a model that stores all used times: a time that is used twice is reported,
-// no time is shifted more than necessary, and no page is removed below the limits.
+// usedTimes behaves like a model that stores all used times. It reports a time that is used twice,
+// shifts no time more than necessary, and removes no page below the limits.
 func TestUniqueTimesModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -124,8 +124,8 @@ func formOf(w string) form {
 }
 
 // requestWire returns the format of requests with entries of form f, as a value of Config.Wire. The
-// format is that of the Config, the parameter wire, unless an earlier process with another Config
-// has encoded the entries.
+// parameter wire is the format in the Config. Another format is used if an earlier process with
+// another Config has encoded the entries.
 func (f form) requestWire(wire string) string {
 	switch f {
 	case formOf(wire):

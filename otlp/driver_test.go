@@ -55,8 +55,7 @@ func rejected(n int, message string) reply {
 	return reply{status: 200, kind: "application/x-protobuf", text: string(append(appendLen(nil, 0x0a, len(part)), part...))}
 }
 
-// The outcome of a request with two records is the one that the protocol documents for the
-// response.
+// A request with two records has the outcome that the protocol documents for the response.
 func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	after := func(r reply, v string) reply {
 		r.header = http.Header{"Retry-After": {v}}

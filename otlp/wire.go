@@ -160,8 +160,8 @@ func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool)
 	return byte(key), data, number, rest, ok && key>>3 != 0
 }
 
-// field parses the value of a field. The first result is its wire type, the parameter kind; the
-// other results are those of next.
+// field parses the value of a field. The first result is its wire type, the parameter kind. The
+// other results are the same as in next.
 func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte, ok bool) {
 	switch kind {
 	case 0: // varint

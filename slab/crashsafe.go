@@ -28,9 +28,8 @@ type Crash struct {
 	// heap, and Stats.CrashUnsafe is set; a larger record for which the disk has no room is kept in
 	// memory only and counted in Stats.HeapOnly.
 	Required bool
-	// Codec is called for a file whose content type differs from that of Options.Codec, or whose
-	// schema is newer. It returns the codec and true if the destination accepts such records
-	// unchanged; their batches then have that codec. Default nil: such files are reported and not
-	// changed.
+	// Codec is called for a file with another content type than Options.Codec, or with a newer
+	// schema. It returns the codec and true if the destination accepts such records unchanged;
+	// their batches then have that codec. Default nil: such files are reported and not changed.
 	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }

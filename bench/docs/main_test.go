@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The table and the chart in the repository are the ones generated from the stored results.
+// The table and the chart in the repository equal the result of generating them from the stored
+// results.
 func TestDocsAreCurrent(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The first run of the program in a new clone downloads only the modules that it compiles, not
-// those of tests and tools. The test uses the local module cache as its proxy, so it downloads
+// The first run of the program in a new clone downloads only the modules that it compiles, not the
+// modules of tests and tools. The test uses the local module cache as its proxy, so it downloads
 // nothing from the network.
 func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	env, err := exec.Command("go", "env", "GOMODCACHE").Output()

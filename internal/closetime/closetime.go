@@ -70,10 +70,10 @@ func Later(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// WithDisk returns a context for a Close that may write records to disk. Its deadline is that of
-// ctx, but at least the duration disk from now. If ctx is canceled before its deadline, WithDisk
-// calls hurry, and the context ends after the duration disk. Callers pass about [Disk]: slightly
-// less for a part of a Close, and slightly more for the whole Close.
+// WithDisk returns a context for a Close that may write records to disk. Its deadline is the
+// deadline of ctx, but at least the duration disk from now. If ctx is canceled before its deadline,
+// WithDisk calls hurry, and the context ends after the duration disk. Callers pass about [Disk]:
+// slightly less for a part of a Close, and slightly more for the whole Close.
 func WithDisk(ctx context.Context, disk time.Duration, hurry func()) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopTimer := func() {}

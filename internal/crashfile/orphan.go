@@ -107,8 +107,8 @@ func (o *Orphan) markDamaged() error {
 }
 
 // Translate maps the stream numbers of the file to those of this process. If the dictionary panics
-// for a stream, its records are omitted, like those of an undefined stream. Translate returns the
-// number of omitted records.
+// for a stream, its records are omitted, like the records of an undefined stream. Translate returns
+// the number of omitted records.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {

@@ -169,8 +169,8 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 	return d
 }
 
-// benchRead reads a file that was just written, in pieces of the size in which it was written, so
-// that the page cache is in the same state as for the spool.
+// benchRead writes a file and reads it in pieces of the same size, so that the page cache is in the
+// same state as for the spool.
 func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
 	writeFile(b, name, data, rounds)

@@ -183,8 +183,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges stored after both slots, those of the newer slot last. Ranges in the
-// older slot are also valid. Cursors of earlier versions have no ranges.
+// readSettled adds the ranges stored after both slots, first the ranges of the older slot. Ranges
+// in the older slot are also valid. Cursors of earlier versions have no ranges.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte

@@ -40,8 +40,8 @@ func (g *segment) parkedName(settled mark) string {
 	return name + parkedSuffix
 }
 
-// parseParked sets the fields of g that the file name contains. If the name is not that of a parked
-// segment, it returns false.
+// parseParked sets the fields of g that the file name contains. If no parked segment has such a
+// name, it returns false.
 func (g *segment) parseParked() bool {
 	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
 	if !ok {

@@ -336,7 +336,7 @@ func (p *Poster) Counts() Counts {
 	return Counts{p.requests.Load(), p.failed.Load(), p.bodyBytes.Load(), p.wireBytes.Load()}
 }
 
-// Close closes the idle connections, except those of a user-supplied http.Client.
+// Close closes the idle connections, unless the http.Client is user-supplied.
 func (p *Poster) Close() {
 	if p.ownsHTTP {
 		p.http.CloseIdleConnections()

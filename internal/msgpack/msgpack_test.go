@@ -185,8 +185,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Skip, AppendJSON and AppendClean agree on which input is valid and on its length. The output of
-// AppendJSON is valid JSON of limited size, and that of AppendClean is clean.
+// Skip, AppendJSON and AppendClean agree on which input is valid and on its length. AppendJSON
+// writes valid JSON of limited size, and AppendClean writes a clean value.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{0x82, 0xa1, 'a', 0xd7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xa1, 'b', 0xcb, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{0x81, 0x90, 0xc1})

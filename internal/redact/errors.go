@@ -75,7 +75,7 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 	return &several{t, all}
 }
 
-// textsOf returns the redacted texts of err, except those of the errors that it wraps. changed
+// textsOf returns the redacted texts of err itself, without the errors that it wraps. changed
 // reports whether one of the texts changed.
 func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	var more, trace bool

@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// If the destination accepts nothing and its Close hangs, the records that stay in the file are
-// counted once, including those of the last Send.
+// If the destination accepts nothing and its Close hangs, the records that stay in the file,
+// including the records of the last Send, are counted once.
 func TestRetainedRecordsCountOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}

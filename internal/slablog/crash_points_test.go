@@ -71,8 +71,8 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	return err != nil
 }
 
-// If a process is killed at any step of a write, of sealing, of reading, of a checksum, of Close or
-// of removing the file, no record whose call has returned is lost.
+// If a process is killed, no record whose call has returned is lost. The kill may occur at any step
+// of a write, of sealing, of reading, of a checksum, of Close or of removing the file.
 func TestKillAtPoints(t *testing.T) {
 	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
 	quick := 3

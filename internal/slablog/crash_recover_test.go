@@ -263,8 +263,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	}
 }
 
-// After Close all slabs are sealed: those with records, the one that was being filled, and empty
-// ones.
+// After Close all slabs are sealed, including the slab that was being filled and empty slabs.
 func TestCloseMakesChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

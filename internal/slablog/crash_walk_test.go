@@ -355,7 +355,7 @@ func (l *crashLife) check(a batch.Account) {
 
 // Several Writers use one directory one after another, with random options and random steps. Each
 // is killed, closed, or closed without enough time. After each step the files match the account:
-// they contain exactly the pending records, including those of dead Writers.
+// they contain exactly the pending records, including the records of dead Writers.
 func TestCrashWalk(t *testing.T) {
 	for seed := range testkit.Walks(t, 5) {
 		bubble.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed, 1))) })

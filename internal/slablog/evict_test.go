@@ -110,8 +110,8 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	})
 }
 
-// The oldest slabs are evicted first. The remaining records are those of the slab that a Send was
-// reading and, without a gap, as many of the newest as fit into the other slabs.
+// The oldest slabs are evicted first. The remaining records are the records of the slab that a Send
+// was reading and, without a gap, as many of the newest records as fit into the other slabs.
 func TestTheOldestAreEvicted(t *testing.T) {
 	for seed := range uint64(100) {
 		bubble.Test(t, func(t *testing.T) {

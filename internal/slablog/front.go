@@ -67,10 +67,10 @@ func (f *front) lock() {
 func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
 // spinLock locks mu. With more than one processor, it retries before it waits. A critical section
-// takes about 50 ns. Waiting in a sync.Mutex costs the unlocking goroutine a microsecond, and the
-// waiting caller then waits for all runnable goroutines, which takes milliseconds in a program that
-// uses all its processors. The pauses grow, because each attempt moves the cache line away from the
-// holder. In total they last about 50 µs.
+// takes about 50 ns. If a caller waits in a sync.Mutex, unlocking costs a microsecond, and the
+// caller then waits for all runnable goroutines. That takes milliseconds in a program that uses all
+// its processors. The pauses grow, because each attempt moves the cache line away from the holder.
+// In total they last about 50 µs.
 func spinLock(mu *sync.Mutex, spins bool) {
 	if spins {
 		n := firstPause

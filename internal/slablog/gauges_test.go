@@ -223,7 +223,7 @@ func TestOldestAge(t *testing.T) {
 	})
 }
 
-// The rate is that of the last seconds, even if Stats was not called for an hour. Therefore
+// The rate is measured over the last seconds, even if Stats was not called for an hour. Therefore
 // BurstLeft is right in the first second of a burst.
 func TestRateOfTheLastSeconds(t *testing.T) {
 	near := func(t *testing.T, what string, got, want float64) {

@@ -51,8 +51,8 @@ func (k *keeping) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// A spliced record arrives like the same record written as a whole, regardless of where it is
-// stored: for example at the end of a slab, or with a level that flushes.
+// A spliced record arrives like the same record written as a whole, for example at the end of a
+// slab or with a level that flushes.
 func TestSplicedRecords(t *testing.T) {
 	for _, o := range []slab.Options{
 		{SlabBytes: 512, SlabCount: 3, WhenFull: slab.Block()},

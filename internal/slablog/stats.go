@@ -45,8 +45,7 @@ func (l *Log) Pending() uint64 {
 	return p.Total()
 }
 
-// Account returns the sum of two accounts: that of the log, and theirs, the one of the consumer.
-// See [Log.Stats].
+// Account returns the sum of the log's account and theirs, the consumer's account. See [Log.Stats].
 func (l *Log) Account(theirs batch.Account) batch.Account {
 	s := l.reader.store
 	s.lock()
@@ -60,8 +59,7 @@ func (w *Writer) Name() string { return w.conf.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
 
-// accountLocked returns the sum of two accounts: that of the store, and theirs, the one of the
-// consumer.
+// accountLocked returns the sum of the store's account and theirs, the consumer's account.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next

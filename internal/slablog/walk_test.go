@@ -421,7 +421,7 @@ func (k *walk) end() {
 }
 
 // The Writer takes random steps with random options. Records arrive whole, in order and once, and
-// the account equals that of the walk.
+// the account equals the account that the walk has kept.
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
 	for seed := range testkit.Walks(t, 60) {

@@ -768,8 +768,8 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 }
 
 // The flush interval counts from the acceptance of a record, even if the destination was busy at
-// that time, or if the record did not fit into the previous batch. The record is sent when it is
-// that old, or when the destination is no longer busy. A partial slab is not sent earlier.
+// that time or the previous batch had no room for the record. The record is sent when it is that
+// old, or when the destination is no longer busy. A partial slab is not sent earlier.
 func TestFlushIntervalBesideSlowSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      slab.Options

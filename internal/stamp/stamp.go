@@ -212,7 +212,7 @@ func twoDigits(b []byte, i int) int {
 }
 
 // FromNumber returns the time for s, a decimal number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970. The unit is the one for which the year is from 1973 to 5138.
+// nanoseconds since 1970. The unit is chosen so that the year is from 1973 to 5138.
 func FromNumber(s string) (time.Time, bool) {
 	whole, frac, _ := strings.Cut(s, ".")
 	if len(whole) < 9 || len(whole) > 19 {

@@ -76,8 +76,8 @@ func waitWritable(ctx context.Context, fd int) error {
 	}
 }
 
-// readerGone reports whether err means that the file has no reader any more. The three errors are
-// those of a pipe, of a socket, and of a terminal that was hung up.
+// readerGone reports whether err means that the file has no reader any more. A pipe, a socket, and
+// a terminal that was hung up each return one of the three errors.
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
 }

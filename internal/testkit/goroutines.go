@@ -10,7 +10,7 @@ import (
 )
 
 // Goroutines returns a function that checks the number of goroutines started since the call of
-// Goroutines, without those of this package. Both functions must be called in a bubble.
+// Goroutines. Goroutines of this package do not count. Both functions must be called in a bubble.
 func Goroutines(t testing.TB) (want func(when string, n int)) {
 	before := stacks()
 	return func(when string, n int) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// If the program runs with the configuration of the DaemonSet, lines of pods arrive at Loki with
-// the labels that README.md describes, even if they were written before the program started.
+// With the configuration of the DaemonSet, lines of pods arrive at Loki with the labels that
+// README.md describes. Lines written before the program started also arrive.
 func TestLabelsOfPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program once more")

@@ -148,8 +148,8 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 // read passes the entries after p to the sink until r ends. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	first := true
-	// The maximum length of a line allows for 6 bytes for each byte of a message, which may be
-	// written as a number, and for 256 KiB for all other fields.
+	// A byte of a message may be written as a number, which takes up to 6 bytes in a line. All
+	// other fields may take 256 KiB.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// With contains destinations and inputs that a program adds to those of this module. They are in
+// With contains destinations and inputs that a program adds to the ones in this module. They are in
 // other modules, because of their dependencies (ADR 51).
 type With struct {
 	Destinations []dest.Extension

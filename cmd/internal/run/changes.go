@@ -160,7 +160,8 @@ func (c *reloader) apply(p *Pipeline) bool {
 // must then end.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
-// A change replaces the inputs and outputs of a pipeline by those of a new configuration.
+// A change replaces the inputs and outputs of a pipeline by the inputs and outputs of a new
+// configuration.
 type change struct {
 	p    *Pipeline
 	next *config.Pipeline
@@ -173,7 +174,7 @@ type change struct {
 	outs map[string]*output.Output // unchanged and new outputs, and those opened again, by name
 }
 
-// Change replaces the inputs and outputs of p by those of the configuration next. It returns a
+// Change applies the configuration next: it replaces the inputs and outputs of p. It returns a
 // description of each change. If the error is not ErrStranded, nothing was changed.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.lock(ctx); err != nil {
@@ -410,8 +411,8 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by those of the new configuration. It locks all intakes, so that
-// no input writes in the meantime.
+// swap replaces the outputs of p by the outputs of the new configuration. It locks all intakes, so
+// that no input writes in the meantime.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)

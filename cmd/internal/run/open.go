@@ -99,7 +99,7 @@ func (p *Pipeline) toFlag() string {
 }
 
 // distinct returns an error if out writes to the file of another output, or to the file that
-// standard input reads. In the latter case, the program would read its own output forever.
+// standard input reads. If it wrote to that file, the program would read its own output forever.
 func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && dest.SameFile(in, out.Target.File) {

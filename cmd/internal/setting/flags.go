@@ -142,7 +142,7 @@ func (l *Level) Words() string {
 }
 
 // A Zone is a flag whose value is a time zone: a name or an offset from UTC. If Location is nil,
-// the time zone is that of the system.
+// the time zone of the system applies.
 type Zone struct{ *time.Location }
 
 func (z *Zone) String() string {

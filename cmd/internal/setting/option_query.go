@@ -25,9 +25,9 @@ func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// CutQuery splits an address at its first "?". If the address is that of a server and has an "@"
-// after the "?", CutQuery does not split it, because the "?" may be part of a password. In an
-// option, "@" is written as %40.
+// CutQuery splits an address at its first "?". If the address names a server and has an "@" after
+// the "?", CutQuery does not split it, because the "?" may be part of a password. In an option, "@"
+// is written as %40.
 func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {

@@ -64,7 +64,7 @@ func Redacted(to string) (shown string, hid []string) {
 }
 
 // redactParam hides the value of a parameter in a query. The value is not hidden if the name is an
-// option that is not sensitive, or if the value is that of a switch.
+// option that is not sensitive, or if the option is a switch.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)

@@ -599,8 +599,8 @@ func (x *index) copyOf(e search) string {
 	})
 }
 
-// entries returns the entries of all generations, except those of files that are not text. The
-// caller holds mu.
+// entries returns the entries of all generations. It omits files that are not text. The caller
+// holds mu.
 func (x *index) entries() []entry {
 	entries := slices.Clone(x.unmatched)
 	all := make([]*generation, 0, len(x.list))

@@ -85,7 +85,7 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec is a codec for stored records. Their stream numbers are those of the field from.
+// storedCodec is a codec for stored records. Their stream numbers refer to the field from.
 type storedCodec struct {
 	batch.Codec
 	dictionary batch.Dictionary // dictionary of the embedded Codec

@@ -36,8 +36,8 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	return out, crashHealth(im, &out)
 }
 
-// crashHealth sets the health of a file with crash-safe slabs in out. It reports whether the file
-// is damaged.
+// crashHealth sets the health field of out, which describes a file with crash-safe slabs. It
+// reports whether the file is damaged.
 func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {

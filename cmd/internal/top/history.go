@@ -24,7 +24,7 @@ type waits struct {
 	unfinished time.Duration // part of the current wait that is already counted in shares
 }
 
-// Add adds a state. If the state is that of another process, it first empties h.
+// Add adds a state. If the state belongs to another process, it first empties h.
 func (h *History) Add(s *control.State) {
 	if h.now != nil && (h.now.PID != s.PID || !h.now.Start.Equal(s.Start)) {
 		*h = History{}

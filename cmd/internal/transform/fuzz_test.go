@@ -13,7 +13,7 @@ import (
 )
 
 // A tree is a JSON value. It has a simple implementation of the rules, whose results are compared
-// with those of a Chain.
+// with the results of a Chain.
 type tree struct {
 	raw     string // text of the value if it is not an object
 	object  bool

@@ -44,7 +44,7 @@ type call struct {
 type kind string
 
 const (
-	disorder kind = "disorder" // a first copy arrived after that of a later call
+	disorder kind = "disorder" // a first copy arrived after the first copy of a later call
 	missing  kind = "missing"  // a record never arrived
 	excess   kind = "excess"   // more repeated copies arrived than the failures explain
 	other    kind = "other"    // damaged or unknown records, wrong accounts

@@ -448,8 +448,7 @@ func (r *Reader) pending() (position, bool) {
 	return position{maps.Clone(r.next), r.uncommitted}, r.uncommitted > 0
 }
 
-// commit commits the offsets in t, except those of partitions that this member does not own any
-// more.
+// commit commits the offsets in t. It omits partitions that this member no longer owns.
 func (r *Reader) commit(ctx context.Context, t position) {
 	all := t.offsets
 	r.committing.Lock()

@@ -22,8 +22,8 @@ type walker struct {
 
 var errProto = errors.New("it is not a protobuf PushRequest")
 
-// field parses the field at the beginning of a protobuf message. The value of a varint field is
-// num; that of a length-delimited field is value.
+// field parses the field at the beginning of a protobuf message. A varint field has its value in
+// num, and a length-delimited field in value.
 func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err error) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key>>3 == 0 {
