@@ -67,13 +67,17 @@ type piece struct {
 	since time.Duration
 }
 
+// len returns the number of records.
 func (p *piece) len() int { return p.to - p.from }
 
+// run returns the records. The run shares the memory of the block, so the piece must not be
+// released while the run is in use.
 func (p *piece) run() layout.Run {
 	n := len(p.blk.slots)
 	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
 }
 
+// slot returns the slot of record i. The slots are stored backwards from the end of the memory.
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 
 // room returns the maximum size of the next record in bytes, including its slot.
@@ -89,6 +93,7 @@ func (b *block) reset(first uint64) {
 			b.summed = false
 			atomic.StoreUint64(&h.Sum, 0)
 		}
+		// Without a ticket in slot 0, recovery finds no record in the slab.
 		b.slot(0).Ticket = 0
 		atomic.StoreUint64(&h.First, first)
 		point(ptRewoundLocked)
@@ -125,6 +130,7 @@ func newSlabs(size, count int) []*block {
 	blocks := make([]block, count)
 	out := make([]*block, count)
 	for i := range out {
+		// The blocks are in one array, but each has separate memory.
 		out[i] = &blocks[i]
 		if size > 0 {
 			blocks[i].fill(size)

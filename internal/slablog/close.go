@@ -87,6 +87,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	if leased+unread == 0 {
 		return 0
 	}
+	// The crash-safe file keeps the records for the next process.
 	if lost, ok := s.crash.retainLocked(); ok && done {
 		return 0
 	} else if ok {
@@ -103,6 +104,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 			s.releaseLocked(p)
 		}
 	}
+	// From now on Settle returns false, so the consumer cannot count these records a second time.
 	for _, l := range s.leases.list {
 		s.book.Dropped[batch.Shutdown] += uint64(l.open)
 		l.open = 0

@@ -82,6 +82,7 @@ func (c *crashSafe) sumWaiting() {
 	}
 }
 
+// unsummedLocked returns the oldest unsettled block that needs a checksum, or nil.
 func (c *crashSafe) unsummedLocked() *block {
 	for p := range c.unsettledLocked() {
 		if p.blk.needsSum() {

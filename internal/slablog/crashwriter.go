@@ -223,6 +223,8 @@ func (c *crashSafe) noteAheadLocked() {
 	c.file.SetAhead(n)
 }
 
+// noteHeapHeldLocked stores in the file how many pending oversize records are not on disk, so that
+// the next process counts them as lost.
 func (c *crashSafe) noteHeapHeldLocked() {
 	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
 }

@@ -64,6 +64,8 @@ func (f *front) lock() {
 	}
 }
 
+// wait locks mu after a failed TryLock. It is a separate function, so that the compiler inlines
+// lock.
 func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
 // spinLock locks mu. With more than one processor, it retries before it waits. A critical section

@@ -77,6 +77,7 @@ func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	}
 	w.store.book.Accepted++
 	w.store.last.pending++
+	// LastResort runs after this call has returned, so it needs a copy.
 	w.store.last.writes.Post(append(make([]byte, 0, len(p)), p...))
 	return nil
 }
@@ -139,6 +140,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		}
 		return slab.ErrClosed
 	}
+	// The earlier records of the current block must precede this record in the queue.
 	w.front.cutLocked()
 	s := b.slot(0)
 	*s = layout.Slot{
@@ -215,6 +217,7 @@ type waiterList struct {
 	n          int
 }
 
+// push adds wt at the end.
 func (l *waiterList) push(wt *waiter) {
 	wt.prev, wt.next = l.tail, nil
 	if l.tail == nil {
@@ -226,6 +229,7 @@ func (l *waiterList) push(wt *waiter) {
 	l.n++
 }
 
+// remove removes wt, which may be at any position.
 func (l *waiterList) remove(wt *waiter) {
 	if wt.prev == nil {
 		l.head = wt.next
@@ -254,9 +258,11 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	}
 	wt := w.store.callers.newWaiterLocked(p, m, big)
 	w.store.callers.listOf(wt).push(wt)
+	// With the policy slab.Spill, the consumer makes room by moving records to disk.
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
 	}
+	// The consumer may be waiting for a full slab. It must now lease the current slab as it is.
 	w.store.bell.wakeLocked()
 	w.store.unlock()
 	point(ptWait)
@@ -350,6 +356,8 @@ func (c *config) spills() bool {
 	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
 }
 
+// newWaiterLocked returns a waiter for the record p. It reuses the channel and timer of an earlier
+// waiter.
 func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
 	var wt *waiter
 	if k := len(q.spare); k > 0 {
@@ -362,6 +370,7 @@ func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
 	return wt
 }
 
+// freeWaiterLocked keeps wt for reuse. The caller has received the answer, so the channel is empty.
 func (q *callers) freeWaiterLocked(wt *waiter) {
 	wt.p = nil
 	if len(q.spare) < maxSpareWaiters {
@@ -374,6 +383,8 @@ func (q *callers) freeWaiterLocked(wt *waiter) {
 func (f *front) serveLocked() {
 	point(ptServeLocked)
 	q := f.store.callers
+	// This loop only reserves the budget. The waiting call then stores the record; see
+	// storeOversizeLocked.
 	for wt := q.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.head {
 		q.answerLocked(wt, nil)
 	}
@@ -394,6 +405,7 @@ func (f *front) fitsLocked(n int) bool {
 	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
 }
 
+// answerLocked ends the wait of wt. If err is nil, the record was stored or its budget is reserved.
 func (q *callers) answerLocked(wt *waiter, err error) {
 	point(ptAnswerLocked)
 	q.listOf(wt).remove(wt)

@@ -16,6 +16,7 @@ type rateMeter struct {
 	old, mid sample
 }
 
+// A sample is the value of the total at a time.
 type sample struct {
 	at    time.Time
 	total uint64
@@ -85,6 +86,8 @@ func (f *front) freeBytesLocked() int {
 	return n
 }
 
+// burstLeftLocked returns the time in which callers fill the free memory at the given rate, in
+// bytes per second, if the destination accepts nothing.
 func (s *store) burstLeftLocked(rate float64) time.Duration {
 	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
 		return 0 // calls already wait for a slab, or records are already being dropped

@@ -228,6 +228,7 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 			n += l.piecesOf(b)
 		}
 	}
+	// If b has other pieces, they are queued or in leases with open records.
 	if n == 0 || n < b.refs {
 		return false
 	}
@@ -249,6 +250,8 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 			b.reset(ls.store.front.next + 1)
 		}
 	})
+	// A settled lease without pieces leaves the list. The preceding lease takes over its count, so
+	// that acked grows only when all older records are settled.
 	for i := 1; i < len(ls.list); i++ {
 		if o := ls.list[i]; o.open == 0 && len(o.pieces) == 0 {
 			ls.list = slices.Delete(ls.list, i, i+1)
@@ -285,6 +288,7 @@ func (ls *leases) freeLocked(l *Lease, half bool) {
 
 // freedLocked stores the records of calls waiting for slabs.
 func (s *store) freedLocked() {
+	// Log.End has already refused the waiting calls.
 	if s.life.cutShort() {
 		return
 	}

@@ -123,7 +123,7 @@ type reader struct {
 	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
 	deadline time.Duration // time at which the oldest record will have waited long enough; -1: never
 	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle; -1: never
-	last     uint64
+	last     uint64        // number of tickets issued when the fields above were set
 
 	forced bool   // a partial slab may also be leased; guarded by store.mu
 	taking *Lease // the lease being filled; guarded by store.mu
@@ -140,6 +140,8 @@ const (
 	fewSlabs = 4
 )
 
+// init sets how many slabs a batch may have: one, a few if the consumer accepts several, and half
+// of all slabs if it writes them in one call.
 func (r *reader) init(c *config, s *store) {
 	wants := &c.consumer
 	r.conf, r.store, r.armed, r.since = c, s, -1, time.Now()
@@ -180,6 +182,8 @@ func (r *reader) next() (l *Lease, ended bool) {
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
+	// These cases need the front: a call waits, the log closes, the rate must be measured, or the
+	// reader has waited and a partial slab may be due.
 	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
 		s.mu.Unlock()
 		return nil, false
@@ -198,6 +202,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.look(before)
 		return nil, true
 	}
+	// The first queued record is the oldest unread one, so the front need not be examined.
 	s.progress.read = s.pieces.queued[0].first - 1
 	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
@@ -231,6 +236,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	}
 	r.resumeLocked()
 	s.progress.read = s.readUpToLocked()
+	// Records of dead processes are older than all others, so they are leased first.
 	if len(s.found.files) > 0 {
 		if s.found.lease != nil { // one lease at a time, because the file records each settled batch
 			s.bell.state = parked
@@ -261,6 +267,8 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	r.forced = false
 	switch {
 	case s.life != accepting:
+		// The log has ended if no call waits, or if there is no lease whose release could make room
+		// for the waiting calls.
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.bell.state = timed
 		s.unlock()
@@ -289,6 +297,7 @@ func (r *reader) resumeLocked() {
 		return
 	}
 	now := time.Since(r.conf.born)
+	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
 	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armed < spinWorth
 	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
 		r.forced = true
@@ -300,10 +309,12 @@ func (r *reader) resumeLocked() {
 // long enough.
 func (r *reader) armLocked() {
 	s, o := r.store, &r.conf.o
+	// The wait counts from the acceptance of the oldest unread record.
 	since := s.gauge.curSince
 	if len(s.pieces.queued) > 0 {
 		since = s.pieces.queued[0].since
 	}
+	// The consumer's limit on the age replaces FlushInterval.
 	wait := o.FlushInterval
 	if r.conf.consumer.Limits.Age > 0 {
 		wait = r.conf.consumer.Limits.Age
@@ -313,6 +324,7 @@ func (r *reader) armLocked() {
 		idleAt = now + o.FlushIdle
 	}
 	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
+	// While the maximum number of slabs is leased, the reader can only wait for the bell.
 	if wait >= 0 && !s.leases.starved {
 		r.deadline = since + wait
 	}
@@ -412,6 +424,7 @@ func (r *reader) takeLocked() *Lease {
 		} else {
 			s.pieces.remove(0)
 		}
+		// Consecutive pieces of one slab count as one slab.
 		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
 			l.slabs++
 		}
@@ -421,6 +434,8 @@ func (r *reader) takeLocked() *Lease {
 			break
 		}
 	}
+	// If nothing is leased, a lease may exceed the maximum, because the reader would otherwise wait
+	// forever.
 	if s.leases.leased > 0 && s.leases.leased+l.slabs > s.leases.most() {
 		s.leases.putBackLocked(l)
 		s.leases.starved = true
@@ -430,6 +445,7 @@ func (r *reader) takeLocked() *Lease {
 	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
 	l.open = l.n
 	r.taking = nil
+	// With limits, the records that are due may need several leases.
 	r.forced = r.forced && r.limited && len(s.pieces.queued) > 0
 	s.leases.leased += l.slabs
 	s.leases.list = append(s.leases.list, l)
@@ -462,6 +478,7 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 			}
 		}
 	}
+	// A record that exceeds a limit is sent alone.
 	if n <= 0 && l.b.Len() == 0 {
 		return 1
 	}
@@ -527,6 +544,7 @@ func (r *reader) corrupt(l *Lease) {
 	s := r.store
 	s.lock()
 	s.crash.toHeapLocked(crashfile.ErrTruncated)
+	// If End has been called since, it has already accounted for these records.
 	if l.open > 0 && !s.life.cutShort() {
 		s.countDropLocked(batch.Corrupt, l.open)
 		l.open = 0
@@ -551,5 +569,6 @@ func (l *Lease) copyOut() (ok bool) {
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = codec, origin
 	l.b.Add(layout.NewRun(c.Data, c.Slots))
+	// If the file was truncated and extended during the copy, the copy may contain zeros.
 	return l.sound()
 }

@@ -17,6 +17,7 @@ type pieces struct {
 	bytes   int
 }
 
+// newPieces returns a queue for capacity pieces. Up to that number, push does not allocate.
 func newPieces(capacity int) pieces {
 	q := pieces{mem: make([]*piece, 2*capacity)}
 	q.queued = q.mem[:0]
@@ -31,6 +32,8 @@ func newPieces(capacity int) pieces {
 func (q *pieces) push(b *block, from, to int, first uint64, size int, since time.Duration) {
 	p := q.get()
 	*p = piece{blk: b, from: from, to: to, first: first, size: size, since: since}
+	// At the end of mem, the queue moves back to the start. If it fills more than half of mem, mem is
+	// doubled, so that moving costs constant time per push on average.
 	if len(q.queued) == cap(q.queued) {
 		if 2*len(q.queued) > len(q.mem) {
 			q.mem = make([]*piece, 2*len(q.mem))
@@ -87,6 +90,7 @@ func (q *pieces) split(p *piece, n int) *piece {
 	return head
 }
 
+// get returns a piece with undefined content. It reuses a piece that was passed to put.
 func (q *pieces) get() *piece {
 	k := len(q.free)
 	if k == 0 {

@@ -47,6 +47,7 @@ type store struct {
 	last     lastResort
 }
 
+// init prepares s for the front f. It adds no slab; Writer.openSlabs does that afterwards.
 func (s *store) init(c *config, f *front) {
 	s.conf, s.front = c, f
 	s.pieces = newPieces(c.o.SlabCount + 2)

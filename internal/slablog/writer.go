@@ -121,6 +121,8 @@ func (f *front) storeFast(p []byte, time, tail uint64) {
 // reserve writes the slot of a record of n bytes, which must fit, and returns the memory for its
 // payload.
 func (f *front) reserve(n int, time, tail uint64) []byte {
+	// On the heap the order of these stores does not matter: the consumer reads the slot only after
+	// the record belongs to a piece, and pieces are made with the lock held.
 	off, end := f.off, f.end-layout.SlotBytes
 	f.next++
 	f.off, f.end = off+n, end
@@ -231,6 +233,8 @@ func (f *front) openLocked(m batch.Meta) bool {
 	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level) != slab.DropOldest() || !f.store.evictLocked()) {
 		return false
 	}
+	// The current block is sealed only when a free block is certain. If there is none, a smaller
+	// record may still fit into it.
 	f.sealLocked()
 	f.cur = f.store.pool.takeLocked()
 	f.cur.reset(f.next + 1)
@@ -248,6 +252,8 @@ func (f *front) reservedLocked(m batch.Meta) int {
 	return 0
 }
 
+// belowReserveLocked reports whether a record with the metadata m must not open a slab, because the
+// remaining free slabs are reserved for more important records.
 func (f *front) belowReserveLocked(m batch.Meta) bool {
 	n := f.reservedLocked(m)
 	return n > 0 && len(f.store.pool.free) <= n
@@ -270,6 +276,7 @@ func (f *front) sealLocked() {
 	f.cur = nil
 	b.retired = true
 	f.store.sealed.Add(1)
+	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once.
 	if b.refs == 0 {
 		f.store.pool.free = append(f.store.pool.free, b)
 	} else {
@@ -286,6 +293,8 @@ func (f *front) cutLocked() {
 	}
 }
 
+// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
+// block is not reused.
 func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
 	b.refs++
 	s.pieces.push(b, from, to, first, size, since)
@@ -303,6 +312,7 @@ func (s *store) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
+	// Later writes may wait again, because memory becomes free.
 	s.callers.shortage = enough
 	switch {
 	case b.kind == oversize:
