@@ -69,11 +69,14 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 		}
 	}
 	var records int
+	// The index depends only on the batch, so it stays valid if the frame must be written to
+	// another segment.
 	a.index, records = appendIndex(a.index[:0], b)
 	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
 	if err := a.place(b, &h, f); err != nil {
 		return 0, err
 	}
+	// A single large batch must not keep its buffers for the lifetime of the spool.
 	if cap(a.scratch) > keepScratch {
 		a.scratch = nil
 	}
@@ -92,6 +95,8 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		if err != nil {
 			return err
 		}
+		// The batch needs a new segment: the active one is full, damaged or has another form. The
+		// frame is built again, because a new segment has no stream definitions.
 		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
@@ -119,6 +124,7 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		}
 		visible = a.queue.commit(h)
 	}
+	// Readers can see the frame now, so later frames need not define its streams.
 	for _, id := range a.newStreams {
 		a.defined[id] = struct{}{}
 	}
@@ -177,6 +183,7 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 // begin makes the next segment. Its number is above all others, including the numbers of files that
 // other programs have made.
 func (a *appender) begin(f form) error {
+	// Without the lock, another process may create a segment of the same number.
 	if a.dir.lock == nil {
 		return errGone
 	}
@@ -184,6 +191,7 @@ func (a *appender) begin(f form) error {
 	_, _ = rand.Read(h.uuid[:]) // never fails
 	var file vfs.File
 	err := fs.ErrExist
+	// O_EXCL keeps a file of another program that has the next number.
 	for h.id = a.queue.position().segment; errors.Is(err, fs.ErrExist); {
 		h.id++
 		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
@@ -203,6 +211,7 @@ func (a *appender) begin(f form) error {
 	if err != nil {
 		return fmt.Errorf("spool: cannot make segment %s: %w", name, err)
 	}
+	// The name reaches stable storage with the next sync of the directory.
 	g := &segment{segmentHeader: h, name: name, size: h.bytes(), disk: h.bytes(), end: h.first}
 	a.f, a.seg, a.checkedAt = file, g, time.Now()
 	a.queue.begin(g)
@@ -217,6 +226,7 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	off := a.seg.size // only commit changes it, with mu held
 	h.at = a.queue.end()
 
+	// The checksum of the definitions covers only them, because scratch has no index yet.
 	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
 	a.scratch = append(a.scratch, a.index...)
 	runs := b.Runs
@@ -227,6 +237,7 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	for i := range runs {
 		h.bodyCRC = crc32.Update(h.bodyCRC, castagnoli, runs[i].Data())
 	}
+	// The header comes last, because it contains the checksum of the body.
 	h.put(a.scratch[:frameHeaderBytes], seed)
 	if _, err := a.f.WriteAt(a.scratch, off); err != nil {
 		return err

@@ -57,6 +57,7 @@ func (d *directory) claim() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parents = parents
+	// The next sync covers the directory and its new parents.
 	d.changes++
 	return nil
 }
@@ -112,6 +113,8 @@ func (d *directory) rename(from, to string) error {
 // no file is left to delete.
 func (d *directory) remove(names ...string) (ok bool) {
 	d.mu.Lock()
+	// The lock is not held during the deletions, so each call takes over the failed ones of earlier
+	// calls.
 	names = append(names, d.undeleted...)
 	d.undeleted = nil
 	d.mu.Unlock()

@@ -26,15 +26,19 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 	var memory handout
 	for _, g := range segs {
 		q.mu.Lock()
+		// The copy is a consistent state of the segment, which may change during the I/O.
 		now := *g
 		q.mu.Unlock()
 		found := now.held(r.dir, origin, first, last, &memory)
 		q.mu.Lock()
+		// A segment that was removed meanwhile may have been dropped over the quota, so its records
+		// are not held.
 		if !g.removed {
 			held = append(held, found...)
 		}
 		q.mu.Unlock()
 	}
+	// The segments of acknowledged records may be deleted, so the cursor has their tickets.
 	for _, t := range r.cursor.settled {
 		if t.origin == origin {
 			held = appendWithin(held, t.Tickets, first, last)
@@ -76,6 +80,8 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 		for t := range ticketRuns(memory.slots) {
 			held = appendWithin(held, t, first, last)
 		}
+		// This frame has such a ticket, so all frames up to it are verified. Most calls find none
+		// and verify nothing.
 		for len(held) > n && sound.at.seq <= w.at.seq {
 			if sound.header(&passed) != nil {
 				return held[:n]

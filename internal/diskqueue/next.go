@@ -65,6 +65,7 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 	last := o
 	for range joinMost {
 		var h frameHeader
+		// Only batches of one origin are combined, because a batch has only one.
 		if o.batch.Len() >= records || r.queue.isOver(g) || r.open.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
 			break
@@ -73,6 +74,8 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 		if err != nil {
 			break
 		}
+		// The runs refer to the memory of next, which is kept until the last combined batch is
+		// acknowledged.
 		for _, run := range next.batch.Runs {
 			o.batch.Add(run)
 		}
@@ -91,6 +94,7 @@ func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 		}
 		r.seg = g
 	}
+	// The segment may have grown since the last call.
 	r.open.size = size
 	if err := r.open.skipTo(at.seq); err != nil {
 		return nil, err
@@ -128,6 +132,8 @@ func (r *reader) failed(g *segment, err error) error {
 	}
 	if !damaged(err) {
 		r.fails++
+		// If the file could not be opened, for example without free descriptors, it is never given
+		// up.
 		if r.fails < giveUpAfter || !opened {
 			return fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 		}
@@ -159,6 +165,7 @@ func (r *reader) rewind() {
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The account counts the batches as delivered even if the cursor cannot be written afterwards.
 	n, err := r.queue.settle(r.handedOut.list, seq)
 	if n == 0 {
 		return err

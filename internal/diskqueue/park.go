@@ -101,6 +101,7 @@ func (r *recovery) park() error {
 		case g.status == inQueue && !g.empty() && !accepts(g.form()):
 			settled := g.first.later(q.acked)
 			settled.rec = min(settled.rec, g.end.rec)
+			// The file name must contain the mark, because the cursor will move past this segment.
 			name := g.parkedName(settled)
 			if err := r.dir.rename(g.name, name); err != nil {
 				return fmt.Errorf("cannot park %s: %w", g.name, err)
@@ -120,6 +121,8 @@ func (r *recovery) park() error {
 			end = g.end
 		}
 	}
+	// The new names must be on stable storage before the cursor: if the cursor survived a loss of
+	// power without them, the segments would count as settled.
 	if renamed {
 		return r.dir.fs.SyncDir(r.dir.path)
 	}
@@ -160,6 +163,7 @@ func (r *recovery) reportParked() {
 // the next call repeats it. After Open, only the reader changes these fields.
 func (r *reader) storeUnparked() (err error) {
 	var moved []*segment
+	// Renaming needs I/O, so the segments are collected first.
 	r.queue.mu.Lock()
 	for _, g := range r.queue.segs {
 		if g.status == unparked && g.settledTo != g.settledInName {

@@ -74,6 +74,7 @@ func (q *queue) close() (first bool) {
 	return first
 }
 
+// isClosed reports whether Close was called.
 func (q *queue) isClosed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,6 +137,7 @@ func (q *queue) commit(h *frameHeader) bool {
 	if g.damage != nil {
 		return false
 	}
+	// The age of the pending records counts from this batch, because no older one is pending.
 	if g.pending(g.settled(q.acked)) == 0 {
 		g.pendingSince = time.Now().UnixNano()
 	}
@@ -173,6 +175,7 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 		if settled.seq < g.first.seq {
 			settled = g.first
 		}
+		// The batches before the settled mark are skipped, for example after a restart.
 		if settled.seq > q.read.seq {
 			q.read = settled
 		}
@@ -223,12 +226,14 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	if q.closed {
 		return 0, errClosed
 	}
+	// All batches with numbers up to last were handed out or settled.
 	if last := max(q.read.seq, q.acked.seq) - 1; seq > last {
 		return 0, fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
 	}
 	for n < len(out) && out[n].at.seq <= seq {
 		o := out[n]
 		q.count.acked += o.end.rec - o.at.rec
+		// The cursor does not describe unparked segments; their file names do.
 		if o.seg.status == unparked {
 			o.seg.settledTo = o.end
 		}
@@ -271,6 +276,7 @@ func (q *queue) dropMissing() {
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
 	q.mu.Unlock()
+	// The files are examined without the lock, because that needs I/O.
 	segs = slices.DeleteFunc(segs, q.dir.has)
 	e := &spool.CorruptError{Segment: q.dir.path, Err: errGone}
 	q.mu.Lock()
@@ -326,6 +332,7 @@ func (q *queue) takeSettled() (done []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
+		// The appender still writes to the active segment.
 		gone := g != q.active && g.done(g.settledOnDisk(q.acked))
 		if gone {
 			g.removed = true

@@ -48,6 +48,7 @@ func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	switch {
 	case q.diskLocked()+need <= q.opt.MaxBytes:
 		return true, "", nil
+	// The caller seals the active segment, which deletes it and leaves no record behind.
 	case q.active != nil && q.active.done(q.acked):
 		return false, "", q.active
 	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
@@ -63,6 +64,8 @@ func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	if i < 0 {
 		return false, "", nil
 	}
+	// The appender holds the file of the active segment, so the caller seals it first and calls
+	// again.
 	if g = q.segs[i]; g == q.active {
 		return false, "", g
 	}

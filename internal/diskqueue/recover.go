@@ -34,6 +34,7 @@ func (r *recovery) run() error {
 	if err := r.openCursor(); err != nil {
 		return err
 	}
+	// The mark is preliminary: settle limits it to the segments that exist.
 	q.acked = r.cursor.state.acked
 	if err := r.loadHeaders(); err != nil {
 		return err
@@ -75,6 +76,7 @@ func (r *recovery) openCursor() error {
 		return err
 	}
 	c.readSettled(c.f)
+	// No slot is valid. A cursor that was never written is a new spool, and not damage.
 	if c.state.gen == 0 {
 		if !blank || replaced {
 			r.events.corrupt(&spool.CorruptError{Segment: cursorName, Err: errCursor})
@@ -126,6 +128,8 @@ func (r *recovery) findEnds() error {
 		case g.headerErr != nil:
 			continue
 		case g.status != inQueue: // the file name contains the end
+		// The next segment exists, so its beginning is the end of this one, and no frame must be
+		// read.
 		case g.exact:
 			g.end = g.limit
 		default:
@@ -151,6 +155,8 @@ func (r *recovery) findEnds() error {
 func (r *recovery) scan(g *foundSegment) error {
 	var check func(*segmentReader, *frameHeader) error
 	var body []byte
+	// Only the last segment can have frames that a killed process did not complete, so only its
+	// frames are checked completely here. Next checks the frames of the other segments.
 	if g.segment == r.last() {
 		check = func(s *segmentReader, h *frameHeader) (err error) {
 			body, err = s.body(h, body)
@@ -166,6 +172,7 @@ func (r *recovery) scan(g *foundSegment) error {
 		g.damage = damage
 		r.events.corrupt(damage)
 	}
+	// A torn frame in another segment stays: readers stop at the end of the segment.
 	if !torn || g.segment != r.last() {
 		return nil
 	}
@@ -186,6 +193,7 @@ func (r *recovery) scan(g *foundSegment) error {
 func (r *recovery) reject() (missing bool) {
 	last, n := r.last(), len(r.found)
 	batches, records := r.cursor.state.missing(r.queue.next)
+	// Damage at the end of the last segment was already reported with its records.
 	missing = batches > 0 && (last == nil || last.damage == nil)
 	if missing && (n == 0 || r.found[n-1].headerErr == nil) {
 		r.events.corrupt(r.cursor.state.cutOff(last, records))
@@ -247,9 +255,11 @@ func (r *recovery) settle() error {
 	if err := r.park(); err != nil {
 		return err
 	}
+	// Reading begins after the settled batches, which park has determined for each segment.
 	q.rewind()
 	waiting := uint64(0)
 	for _, g := range q.segs {
+		// Parked records are recovered and pending, too, although Next does not return them.
 		n := g.pending(g.settled(q.acked))
 		q.count.recovered += n
 		if g.status != parked {

@@ -42,6 +42,7 @@ func (s *syncer) syncDue() {
 	if errors.Is(err, errClosed) {
 		return
 	}
+	// Only the first error of a series is reported, and the first success after it.
 	if bad := err != nil; s.failing.Swap(bad) != bad {
 		s.events.Post("sync", err, 0)
 	}
@@ -146,6 +147,7 @@ func (q *queue) synced(j *syncJob, err error) (again bool) {
 		j.name = j.seg.name
 		return true
 	case err == nil:
+		// An Append with the option "always" may have synced more since.
 		j.seg.synced = max(j.seg.synced, j.size)
 	}
 	return false

@@ -52,6 +52,7 @@ func (w *walk) header(h *frameHeader) error {
 		return errTorn
 	}
 	p := w.ahead[:w.head]
+	// The last read of a body may have fetched this header already.
 	if w.aheadAt != w.off {
 		w.aheadAt = 0
 		if err := readFull(w.f, p, w.off); err != nil {
@@ -70,6 +71,7 @@ func (w *walk) header(h *frameHeader) error {
 		return err
 	case h.body() > maxBatchBytes || h.records > h.entries:
 		return errTooLong
+	// The checksum is right, so the frame was written for this segment, but not at this position.
 	case h.at != w.at:
 		return errSequence
 	case h.at.seq < w.limit.seq && h.end().rec > w.limit.rec:
@@ -145,6 +147,7 @@ func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, dam
 	var h frameHeader
 	for {
 		switch err := w.header(&h); {
+		// After damage in a body, the later headers are still read, to count their records.
 		case err == nil:
 			if check != nil && damage == nil {
 				if err := check(&h); err == io.EOF {
