@@ -147,7 +147,6 @@ func (q *queue) synced(j *syncJob, err error) (again bool) {
 		j.name = j.seg.name
 		return true
 	case err == nil:
-		// An Append with the option "always" may have synced more since.
 		j.seg.synced = max(j.seg.synced, j.size)
 	}
 	return false

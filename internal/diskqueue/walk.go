@@ -147,7 +147,6 @@ func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, dam
 	var h frameHeader
 	for {
 		switch err := w.header(&h); {
-		// After damage in a body, the later headers are still read, to count their records.
 		case err == nil:
 			if check != nil && damage == nil {
 				if err := check(&h); err == io.EOF {
