@@ -144,10 +144,10 @@ func appendLarge(dst []byte, v uint64) []byte {
 
 // AppendInt appends v in decimal.
 func AppendInt(dst []byte, v int64) []byte {
-	if v >= 0 {
-		return AppendUint(dst, uint64(v))
+	if v < 0 {
+		dst, v = append(dst, '-'), -v
 	}
-	return AppendUint(append(dst, '-'), -uint64(v))
+	return AppendUint(dst, uint64(v))
 }
 
 // AppendFloat appends a finite f as encoding/json does: the shortest digits that parse to f,

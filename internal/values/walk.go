@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"hash/maphash"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -13,37 +15,52 @@ import (
 // namesPool is the pool of slices for the names of open groups.
 var namesPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// attrsJSON is like Attrs, for JSON without ReplaceAttr. It inlines the common kinds, and calls
-// attr for the others.
+// attrsJSON is like Attrs, for JSON without ReplaceAttr. It inlines texts and numbers; see
+// [rawValue].
 func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
-		switch a.Value.Kind() {
-		case slog.KindString:
-			dst = jsontext.AppendString(jsontext.AppendKey(dst, a.Key), a.Value.String())
-		case slog.KindInt64:
-			dst = jsontext.AppendInt(jsontext.AppendKey(dst, a.Key), a.Value.Int64())
-		case slog.KindUint64:
-			dst = jsontext.AppendUint(jsontext.AppendKey(dst, a.Key), a.Value.Uint64())
-		case slog.KindBool:
-			dst = jsontext.AppendBool(jsontext.AppendKey(dst, a.Key), a.Value.Bool())
-		case slog.KindFloat64:
-			dst = w.float(jsontext.AppendKey(dst, a.Key), a.Value.Float64(), 64)
-		case slog.KindDuration:
-			dst = w.duration(jsontext.AppendKey(dst, a.Key), a.Value.Duration())
-		case slog.KindTime:
-			dst = w.Time(jsontext.AppendKey(dst, a.Key), a.Value.Time(), attrTime)
-		case slog.KindGroup:
-			dst = w.group(dst, a.Key, a.Value.Group(), false)
-		case slog.KindAny:
-			if v := a.Value.Any(); v != nil || a.Key != "" {
-				dst = w.Any(dst, a.Key, v)
+		switch r := rawOf(&a.Value); r.typ {
+		case rawText:
+			dst = jsontext.AppendString(jsontext.AppendKey(dst, a.Key), r.text())
+		case rawNumber:
+			dst = jsontext.AppendKey(dst, a.Key)
+			switch r.kind() {
+			case slog.KindInt64:
+				dst = jsontext.AppendInt(dst, int64(r.num))
+			case slog.KindUint64:
+				dst = jsontext.AppendUint(dst, r.num)
+			case slog.KindBool:
+				dst = jsontext.AppendBool(dst, r.num == 1)
+			case slog.KindFloat64:
+				dst = w.float(dst, math.Float64frombits(r.num), 64)
+			case slog.KindDuration:
+				dst = w.duration(dst, time.Duration(r.num))
+			default:
+				dst = w.Scalar(dst, a.Value)
 			}
 		default:
-			dst = w.attr(dst, *a)
+			dst = w.attrJSON(dst, a)
 		}
 	}
 	return dst
+}
+
+// attrJSON implements attrsJSON for one attribute. It inlines times, groups and values of
+// slog.KindAny, and calls attr for the others.
+func (w *Walker) attrJSON(dst []byte, a *slog.Attr) []byte {
+	switch a.Value.Kind() {
+	case slog.KindTime:
+		return w.Time(jsontext.AppendKey(dst, a.Key), a.Value.Time(), attrTime)
+	case slog.KindGroup:
+		return w.group(dst, a.Key, a.Value.Group(), false)
+	case slog.KindAny:
+		if v := a.Value.Any(); v != nil || a.Key != "" {
+			return w.Any(dst, a.Key, v)
+		}
+		return dst
+	}
+	return w.attr(dst, *a)
 }
 
 // keyText appends the separator, the names of the enclosing groups, the key and the suffix. It is
