@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/poison"
 	"github.com/forebay-log/forebay/internal/slablog"
 )
@@ -48,7 +49,7 @@ func (o *outlet) consumer() slablog.Consumer {
 		Spills: o.set.spools(), Helps: !o.inline,
 	}
 	if h, ok := o.led.spill.(heldReporter); ok {
-		c.Held = func(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+		c.Held = func(origin [16]byte, first, last uint64) (held []layout.Tickets) {
 			_ = o.spooling.call(func() error {
 				held = h.Held(origin, first, last)
 				return nil

@@ -20,7 +20,7 @@ type (
 
 // A heldReporter is a Spill that reports which records it has, as [slablog.Consumer].Held requires.
 type heldReporter interface {
-	Held(origin [16]byte, first, last uint64) []batch.Tickets
+	Held(origin [16]byte, first, last uint64) []layout.Tickets
 }
 
 // A Spill is a queue that stores batches during an outage. It may survive the process; package

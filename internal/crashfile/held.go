@@ -11,14 +11,14 @@ import (
 
 // HeldBy is the type of the field Held of slablog.Consumer. It returns the ranges of records that
 // the consumer has on disk.
-type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
+type HeldBy func(origin [16]byte, first, last uint64) []layout.Tickets
 
 // omitHeld removes the records that the consumer has on disk. Such records exist if the process was
 // killed between their acceptance by the consumer and the update of the file. omitHeld calls the
 // consumer only once, because the consumer may forget records that it settles.
 func (o *Orphan) omitHeld() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
-		var held []batch.Tickets
+		var held []layout.Tickets
 		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
 		if contain.Call(func() { held = o.heldBy(o.UUID, first, last) }) == nil {
 			o.held = union(held)
@@ -45,9 +45,9 @@ func (o *Orphan) omitHeld() {
 }
 
 // union returns the ranges in ascending order and without overlap.
-func union(in []batch.Tickets) (out []batch.Tickets) {
-	in = slices.DeleteFunc(slices.Clone(in), func(t batch.Tickets) bool { return t.First > t.Last })
-	slices.SortFunc(in, func(a, b batch.Tickets) int { return cmp.Compare(a.First, b.First) })
+func union(in []layout.Tickets) (out []layout.Tickets) {
+	in = slices.DeleteFunc(slices.Clone(in), func(t layout.Tickets) bool { return t.First > t.Last })
+	slices.SortFunc(in, func(a, b layout.Tickets) int { return cmp.Compare(a.First, b.First) })
 	for _, t := range in {
 		if n := len(out); n > 0 && t.First <= out[n-1].Last {
 			out[n-1].Last = max(out[n-1].Last, t.Last)
@@ -59,8 +59,8 @@ func union(in []batch.Tickets) (out []batch.Tickets) {
 }
 
 // holds reports whether one of the ranges, which are sorted, contains the ticket.
-func holds(in []batch.Tickets, ticket uint64) bool {
-	_, ok := slices.BinarySearchFunc(in, ticket, func(t batch.Tickets, ticket uint64) int {
+func holds(in []layout.Tickets, ticket uint64) bool {
+	_, ok := slices.BinarySearchFunc(in, ticket, func(t layout.Tickets, ticket uint64) int {
 		switch {
 		case t.Last < ticket:
 			return -1

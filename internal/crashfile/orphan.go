@@ -27,8 +27,8 @@ type Orphan struct {
 	dict    batch.Dictionary  // assigns the stream numbers of this process; nil: numbers are unchanged
 	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after it was called
 
-	held   []batch.Tickets // ranges of records that the consumer has on disk, in ascending order
-	marked bool            // the file is marked as damaged
+	held   []layout.Tickets // ranges of records that the consumer has on disk, in ascending order
+	marked bool             // the file is marked as damaged
 }
 
 // SetAside renames a damaged file and its companion files.

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Replayed is the result of [Replay].
@@ -28,7 +29,7 @@ type ReplayOptions struct {
 	// Limits are the maximum size of a batch. Default 64 KiB.
 	Limits batch.Limits
 	// Held returns the records to omit, like the field Held of slablog.Consumer. Default nil: none.
-	Held func(origin [16]byte, first, last uint64) []batch.Tickets
+	Held func(origin [16]byte, first, last uint64) []layout.Tickets
 	// Flush is called when all records are sent. The file is removed only if Flush returns nil.
 	// Default nil: no call.
 	Flush func(ctx context.Context) error

@@ -7,13 +7,12 @@ import (
 	"os"
 	"slices"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // held implements Spool.Held. The lock of the queue is not held during I/O, so a segment may be
 // dropped over the quota while it is read. In that case, its tickets are not returned.
-func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+func (r *reader) held(origin [16]byte, first, last uint64) (held []layout.Tickets) {
 	if origin == [16]byte{} || r.queue.isClosed() {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 // held returns the tickets of origin in the segment, from first to last. It reads the indexes of
 // the frames. If one contains such a ticket, held also checks that all frames up to it are
 // undamaged, because Next stops at damage. The memory of the handout is reused for each segment.
-func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []batch.Tickets) {
+func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []layout.Tickets) {
 	if g.version < 2 || g.removed {
 		return nil
 	}
@@ -100,9 +99,9 @@ func anyStream(id uint32) (uint32, bool) { return id, true }
 
 // ticketRuns yields the ranges of consecutive tickets in slots. It skips gap markers, which have no
 // ticket. Most batches are one range.
-func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
-	return func(yield func(batch.Tickets) bool) {
-		var t batch.Tickets
+func ticketRuns(slots []layout.Slot) iter.Seq[layout.Tickets] {
+	return func(yield func(layout.Tickets) bool) {
+		var t layout.Tickets
 		for i := range slots {
 			switch s := &slots[i]; {
 			case s.Flags&layout.FlagMarker != 0:
@@ -112,7 +111,7 @@ func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 				if t.First > 0 && !yield(t) {
 					return
 				}
-				t = batch.Tickets{First: s.Ticket, Last: s.Ticket}
+				t = layout.Tickets{First: s.Ticket, Last: s.Ticket}
 			}
 		}
 		if t.First > 0 {
@@ -122,17 +121,17 @@ func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 }
 
 // appendWithin appends the part of t that lies between first and last, if there is one.
-func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []batch.Tickets {
+func appendWithin(to []layout.Tickets, t layout.Tickets, first, last uint64) []layout.Tickets {
 	if t.First > last || t.Last < first {
 		return to
 	}
-	return append(to, batch.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
+	return append(to, layout.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
 }
 
 // settledTickets are the tickets of acknowledged records of one origin.
 type settledTickets struct {
 	origin [16]byte
-	batch.Tickets
+	layout.Tickets
 }
 
 const (
@@ -210,6 +209,6 @@ func (c *cursor) parseSettled(p []byte) {
 		return
 	}
 	for p = p[settledHeadBytes:end]; len(p) > 0; p = p[settledEntryBytes:] {
-		c.addSettled(settledTickets{[16]byte(p), batch.Tickets{First: le.Uint64(p[16:]), Last: le.Uint64(p[24:])}})
+		c.addSettled(settledTickets{[16]byte(p), layout.Tickets{First: le.Uint64(p[16:]), Last: le.Uint64(p[24:])}})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -27,10 +28,10 @@ func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 }
 
 // wantHeld checks the result of Held for the tickets 1 to 1000 of an origin.
-func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
+func wantHeld(t *testing.T, s *Spool, origin byte, want ...layout.Tickets) {
 	t.Helper()
 	got := s.Held([16]byte{origin}, 1, 1000)
-	slices.SortFunc(got, func(a, b batch.Tickets) int { return int(a.First) - int(b.First) })
+	slices.SortFunc(got, func(a, b layout.Tickets) int { return int(a.First) - int(b.First) })
 	if !slices.Equal(got, want) {
 		t.Errorf("origin %d: held %v, want %v", origin, got, want)
 	}
@@ -45,11 +46,11 @@ func TestHeldAfterAckAndRestart(t *testing.T) {
 	mustRun(t, s, 2, 10, 50, nil)
 	mustRun(t, s, 1, 15, 5, nil)
 	mustRun(t, s, 1, 30, 1, formA) // goes into another segment, because of its form
-	wantHeld(t, s, 1, batch.Tickets{First: 10, Last: 14}, batch.Tickets{First: 15, Last: 19}, batch.Tickets{First: 30, Last: 30})
-	wantHeld(t, s, 2, batch.Tickets{First: 10, Last: 59})
+	wantHeld(t, s, 1, layout.Tickets{First: 10, Last: 14}, layout.Tickets{First: 15, Last: 19}, layout.Tickets{First: 30, Last: 30})
+	wantHeld(t, s, 2, layout.Tickets{First: 10, Last: 59})
 	wantHeld(t, s, 3)
 	wantHeld(t, s, 0)
-	if got := s.Held([16]byte{2}, 20, 30); !slices.Equal(got, []batch.Tickets{{First: 20, Last: 30}}) {
+	if got := s.Held([16]byte{2}, 20, 30); !slices.Equal(got, []layout.Tickets{{First: 20, Last: 30}}) {
 		t.Errorf("between 20 and 30: %v", got)
 	}
 	settle(t, s, 3)
@@ -57,16 +58,16 @@ func TestHeldAfterAckAndRestart(t *testing.T) {
 		t.Fatal("the first segment is there")
 	}
 	for range 3 {
-		wantHeld(t, s, 1, batch.Tickets{First: 10, Last: 19}, batch.Tickets{First: 30, Last: 30})
-		wantHeld(t, s, 2, batch.Tickets{First: 10, Last: 59})
-		if got := s.Held([16]byte{2}, 20, 30); !slices.Equal(got, []batch.Tickets{{First: 20, Last: 30}}) {
+		wantHeld(t, s, 1, layout.Tickets{First: 10, Last: 19}, layout.Tickets{First: 30, Last: 30})
+		wantHeld(t, s, 2, layout.Tickets{First: 10, Last: 59})
+		if got := s.Held([16]byte{2}, 20, 30); !slices.Equal(got, []layout.Tickets{{First: 20, Last: 30}}) {
 			t.Errorf("between 20 and 30: %v", got)
 		}
 		mustClose(t, s)
 		s = mustOpen(t, mem, nil)
 	}
 	settle(t, s, 1)
-	wantHeld(t, s, 1, batch.Tickets{First: 10, Last: 19}, batch.Tickets{First: 30, Last: 30}, batch.Tickets{First: 30, Last: 30})
+	wantHeld(t, s, 1, layout.Tickets{First: 10, Last: 19}, layout.Tickets{First: 30, Last: 30}, layout.Tickets{First: 30, Last: 30})
 	mustClose(t, s)
 	if got := s.Held([16]byte{1}, 1, 100); got != nil {
 		t.Errorf("after Close, Held returns %v", got)
@@ -97,8 +98,8 @@ func TestHeldQuotaAndParked(t *testing.T) {
 		if s.Stats().Parked != 10 {
 			t.Fatal("nothing is parked")
 		}
-		wantHeld(t, s, 1, batch.Tickets{First: 1, Last: 10})
-		wantHeld(t, s, 2, batch.Tickets{First: 1, Last: 10})
+		wantHeld(t, s, 1, layout.Tickets{First: 1, Last: 10})
+		wantHeld(t, s, 2, layout.Tickets{First: 1, Last: 10})
 		mustClose(t, s)
 	}
 }
@@ -116,11 +117,11 @@ func TestHeldEndsAtDamage(t *testing.T) {
 	flip(t, mem, segmentName(1), offs[2]-1) // the last byte of the second frame
 	s = mustOpen(t, mem, &spool.Options{OnEvent: func(batch.Event) {}})
 	for range 2 {
-		wantHeld(t, s, 1, batch.Tickets{First: 1, Last: 3})
+		wantHeld(t, s, 1, layout.Tickets{First: 1, Last: 3})
 		wantHeld(t, s, 2)
 		wantHeld(t, s, 3)
 		wantHeld(t, s, 4)
-		wantHeld(t, s, 5, batch.Tickets{First: 1, Last: 3})
+		wantHeld(t, s, 5, layout.Tickets{First: 1, Last: 3})
 		for range each(t, s) {
 		}
 	}
@@ -140,9 +141,9 @@ func TestHeldEndsWithTheSegment(t *testing.T) {
 	mustClose(t, s)
 	setContent(t, mem, segmentName(1), content(t, old, segmentName(1)))
 	s = mustOpen(t, mem, nil)
-	wantHeld(t, s, 1, batch.Tickets{First: 1, Last: 3})
+	wantHeld(t, s, 1, layout.Tickets{First: 1, Last: 3})
 	wantHeld(t, s, 2)
-	wantHeld(t, s, 3, batch.Tickets{First: 1, Last: 3})
+	wantHeld(t, s, 3, layout.Tickets{First: 1, Last: 3})
 	mustClose(t, s)
 }
 
@@ -160,7 +161,7 @@ func TestSettledTicketsAreBounded(t *testing.T) {
 	setContent(t, mem, segmentName(1), nil) // so Held depends only on the cursor
 	s = mustOpen(t, mem, &spool.Options{OnEvent: func(batch.Event) {}})
 	got := s.Held([16]byte{1}, 1, 1000)
-	if n := len(got); n < maxSettled-2 || n > maxSettled || !slices.Contains(got, batch.Tickets{First: 4*maxSettled - 1, Last: 4*maxSettled - 1}) {
+	if n := len(got); n < maxSettled-2 || n > maxSettled || !slices.Contains(got, layout.Tickets{First: 4*maxSettled - 1, Last: 4*maxSettled - 1}) {
 		t.Errorf("%d ranges: %v", len(got), got)
 	}
 	wantHeld(t, s, 2)

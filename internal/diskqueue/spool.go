@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -186,7 +187,7 @@ func (s *Spool) Ack(seq uint64) error {
 // to that frame, and records dropped over the quota do not count. It may omit some: for
 // acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
 // stores in the cursor. Records in segments of version 1 have no origin.
-func (s *Spool) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+func (s *Spool) Held(origin [16]byte, first, last uint64) []layout.Tickets {
 	return s.reader.held(origin, first, last)
 }
 

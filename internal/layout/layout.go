@@ -42,6 +42,9 @@ const (
 	MaxSlabCount = 1 << 16  // slabs
 )
 
+// Tickets is the range of tickets from First to Last, both included.
+type Tickets struct{ First, Last uint64 }
+
 // FlagMarker in Slot.Flags identifies a gap marker: a record with which a Writer reports dropped
 // records. A gap marker is not counted as a record.
 const FlagMarker = 1

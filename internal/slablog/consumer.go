@@ -1,6 +1,9 @@
 package slablog
 
-import "github.com/forebay-log/forebay/batch"
+import (
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
+)
 
 // A Consumer describes the consumer of a [Log]: the batches that it accepts, and its other storage
 // for records.
@@ -24,5 +27,5 @@ type Consumer struct {
 	// crash-safe file skips these records. Ranges may overlap and be in any order. The result
 	// contains only records that the consumer has or had, but may omit some of them. Default nil:
 	// none.
-	Held func(origin [16]byte, first, last uint64) []batch.Tickets
+	Held func(origin [16]byte, first, last uint64) []layout.Tickets
 }

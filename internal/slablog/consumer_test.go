@@ -41,7 +41,7 @@ type bare struct{}
 
 func (bare) Wants() wants                                         { return wants{} }
 func (bare) Account(read func(batch.Account))                     { read(batch.Account{}) }
-func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
+func (bare) Held([16]byte, uint64, uint64) []layout.Tickets       { return nil }
 func (bare) Flush(context.Context) error                          { return nil }
 func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
@@ -66,7 +66,7 @@ type retrier struct {
 	to     io.Writer // replaces dest; after a partial write, the rest of the line follows
 
 	// Optional methods of the destination, or nil.
-	held  func(origin [16]byte, first, last uint64) []batch.Tickets
+	held  func(origin [16]byte, first, last uint64) []layout.Tickets
 	flush func(context.Context) error
 	sync  func() error
 	drain func(time.Time)
@@ -121,7 +121,7 @@ func consumerFor(dst any) *retrier {
 		c.wants.Dictionary = d.Dictionary()
 	}
 	if d, ok := dst.(interface {
-		Held([16]byte, uint64, uint64) []batch.Tickets
+		Held([16]byte, uint64, uint64) []layout.Tickets
 	}); ok {
 		c.held = d.Held
 	}
@@ -156,7 +156,7 @@ func (c *retrier) Account(read func(batch.Account)) {
 	read(c.acc)
 }
 
-func (c *retrier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+func (c *retrier) Held(origin [16]byte, first, last uint64) []layout.Tickets {
 	if c.held == nil {
 		return nil
 	}

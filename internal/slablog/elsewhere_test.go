@@ -12,18 +12,19 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
 // A holderSink is a destination whose Held returns some records. It stores the records that it
 // receives.
 type holderSink struct {
-	held func(origin [16]byte, first, last uint64) []batch.Tickets
+	held func(origin [16]byte, first, last uint64) []layout.Tickets
 	asks int
 	got  []uint64
 }
 
-func (s *holderSink) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+func (s *holderSink) Held(origin [16]byte, first, last uint64) []layout.Tickets {
 	s.asks++
 	return s.held(origin, first, last)
 }
@@ -59,21 +60,21 @@ func writeFile(t *testing.T, dir string) [16]byte {
 func TestRecoveryOmitsHeldRecords(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		held []batch.Tickets
+		held []layout.Tickets
 		want []uint64
 		big  uint64
 	}{
 		{"nothing", nil, []uint64{1, 2, 3, 4, 5, 6, 7, 8}, 1},
-		{"the first", []batch.Tickets{{First: 1, Last: 3}}, []uint64{4, 5, 6, 7, 8}, 1},
-		{"the last", []batch.Tickets{{First: 8, Last: 8}, {First: 6, Last: 7}}, []uint64{1, 2, 3, 4, 5}, 0},
-		{"some twice", []batch.Tickets{{First: 4, Last: 6}, {First: 2, Last: 2}, {First: 2, Last: 5}}, []uint64{1, 7, 8}, 0},
-		{"all", []batch.Tickets{{First: 0, Last: 1 << 63}}, nil, 0},
-		{"nonsense", []batch.Tickets{{First: 5, Last: 3}, {First: 9, Last: 100}}, []uint64{1, 2, 3, 4, 5, 6, 7, 8}, 1},
+		{"the first", []layout.Tickets{{First: 1, Last: 3}}, []uint64{4, 5, 6, 7, 8}, 1},
+		{"the last", []layout.Tickets{{First: 8, Last: 8}, {First: 6, Last: 7}}, []uint64{1, 2, 3, 4, 5}, 0},
+		{"some twice", []layout.Tickets{{First: 4, Last: 6}, {First: 2, Last: 2}, {First: 2, Last: 5}}, []uint64{1, 7, 8}, 0},
+		{"all", []layout.Tickets{{First: 0, Last: 1 << 63}}, nil, 0},
+		{"nonsense", []layout.Tickets{{First: 5, Last: 3}, {First: 9, Last: 100}}, []uint64{1, 2, 3, 4, 5, 6, 7, 8}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			ids := [][16]byte{writeFile(t, dir), writeFile(t, dir)}
-			s := &holderSink{held: func(origin [16]byte, first, last uint64) []batch.Tickets {
+			s := &holderSink{held: func(origin [16]byte, first, last uint64) []layout.Tickets {
 				if !slices.Contains(ids, origin) || first != 1 || last != 8 {
 					t.Errorf("asked about %d to %d of %x", first, last, origin)
 				}
@@ -102,7 +103,7 @@ func TestRecoveryOmitsHeldRecords(t *testing.T) {
 func TestPanicInHeldMeansNothingIsHeld(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir)
-	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { panic("no") }}
+	s := &holderSink{held: func([16]byte, uint64, uint64) []layout.Tickets { panic("no") }}
 	w := mustSink(t, s, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}})
 	closeNow(t, w)
 	if len(s.got) != 8 {
@@ -114,7 +115,7 @@ func TestPanicInHeldMeansNothingIsHeld(t *testing.T) {
 func TestReplayOmitsHeldRecords(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir)
-	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
+	s := &holderSink{held: func([16]byte, uint64, uint64) []layout.Tickets { return []layout.Tickets{{First: 2, Last: 7}} }}
 	done, err := crashfile.Replay(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		s.Send(ctx, b)
 		return batch.Outcome{}
@@ -160,10 +161,10 @@ type holdsUndefined struct {
 	im *crashfile.Image
 }
 
-func (s holdsUndefined) Held([16]byte, uint64, uint64) (held []batch.Tickets) {
+func (s holdsUndefined) Held([16]byte, uint64, uint64) (held []layout.Tickets) {
 	for _, r := range s.im.Records {
 		if !s.im.Defined(r.Stream) {
-			held = append(held, batch.Tickets{First: r.Ticket, Last: r.Ticket})
+			held = append(held, layout.Tickets{First: r.Ticket, Last: r.Ticket})
 		}
 	}
 	return held

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -25,7 +26,7 @@ type consumer interface {
 	// Account calls read with the account of the settled records, under the lock that is held
 	// during Settle.
 	Account(read func(batch.Account))
-	Held(origin [16]byte, first, last uint64) []batch.Tickets
+	Held(origin [16]byte, first, last uint64) []layout.Tickets
 	Flush(ctx context.Context) error
 	Sync(ctx context.Context) error
 	Drain(deadline time.Time)
