@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -103,7 +104,7 @@ func Example_migratingFromLogf_options() {
 
 		stats := sw.Stats()
 		fmt.Print(stats.Deliver.Bytes, stats.Slab.Waits, stats.Slab.WaitTime, stats.Dropped.Total(), " ")
-		if _, err := sw.Write(nil); !errors.Is(err, slab.ErrClosed) {
+		if _, err := sw.Write(nil); !errors.Is(err, batch.ErrClosed) {
 			fmt.Print(err)
 		}
 	}

@@ -61,7 +61,7 @@ type Error struct {
 	Labels  string // for Loki: labels of the first stream of the request; otherwise ""
 	Cause   error  // error of the connection, or nil
 	// MaybeStored reports whether the server may have stored the records: a connection was
-	// made, and there is no answer.
+	// made, and there is no answer. The error then wraps [batch.ErrUnanswered].
 	MaybeStored bool
 }
 
@@ -86,8 +86,13 @@ func (e *Error) Error() string {
 // HTTPStatus returns Status. It is a field of dead letters.
 func (e *Error) HTTPStatus() int { return e.Status }
 
-// Unwrap returns Cause.
-func (e *Error) Unwrap() error { return e.Cause }
-
-// Is reports whether target is [batch.ErrUnanswered] and the records may be stored.
-func (e *Error) Is(target error) bool { return target == batch.ErrUnanswered && e.MaybeStored }
+// Unwrap returns Cause and, if MaybeStored is set, [batch.ErrUnanswered].
+func (e *Error) Unwrap() (errs []error) {
+	if e.Cause != nil {
+		errs = append(errs, e.Cause)
+	}
+	if e.MaybeStored {
+		errs = append(errs, batch.ErrUnanswered)
+	}
+	return errs
+}

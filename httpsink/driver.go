@@ -106,13 +106,20 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		send = d.sendDry
 	}
-	return deliver.SendFunc(d.Traits(), send).Open(l)
+	s, err := deliver.SendFunc(d.Traits(), send).Open(l)
+	return session{s, d}, err
 }
 
-// Close releases the connections. The output calls it after the last session.
-func (d *Driver) Close(context.Context) error {
-	d.post.Close()
-	return nil
+// A session is a session of a Driver.
+type session struct {
+	deliver.Session
+	d *Driver
+}
+
+// Close ends the session and closes idle connections.
+func (s session) Close() {
+	s.Session.Close()
+	s.d.post.Close()
 }
 
 // Stats are the counters of a [Driver] since New.

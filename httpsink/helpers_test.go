@@ -3,7 +3,6 @@ package httpsink
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -97,7 +96,6 @@ func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close(context.Background()) })
 	return d
 }
 

@@ -155,15 +155,21 @@ func (x *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if x.c.DryRun != nil {
 		send = x.sendDry
 	}
-	return deliver.SendFunc(x.Traits(), send).Open(l)
+	s, err := deliver.SendFunc(x.Traits(), send).Open(l)
+	return session{s, x}, err
 }
 
-// Close waits until events are reported or ctx ends, and then releases the connections. The output
-// calls it after the last session.
-func (x *Driver) Close(ctx context.Context) error {
-	x.reports.Wait(ctx)
-	x.post.Close()
-	return nil
+// A session is a session of a Driver.
+type session struct {
+	deliver.Session
+	x *Driver
+}
+
+// Close ends the session, waits until its events are reported, and closes idle connections.
+func (s session) Close() {
+	s.Session.Close()
+	s.x.reports.Wait(context.Background())
+	s.x.post.Close()
 }
 
 // Stats are the counters of a [Driver] since New.

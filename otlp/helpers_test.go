@@ -3,7 +3,6 @@ package otlp
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -150,7 +149,6 @@ func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { x.Close(context.Background()) })
 	return x
 }
 

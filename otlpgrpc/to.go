@@ -81,9 +81,7 @@ func (d dryRun) Write(p []byte) (int, error) {
 }
 
 // Close ends the connection. Later requests fail.
-func (x *Driver) Close(ctx context.Context) error {
-	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
-}
+func (x *Driver) Close(context.Context) error { return x.conn.Close() }
 
 // open creates the Driver for an output made with [To]. It returns an error for the option
 // forebay.Encoder, because the driver writes only OTLP.

@@ -20,8 +20,6 @@ import (
 const NoFlushLevel = slog.Level(math.MaxInt8 + 1)
 
 var (
-	// ErrClosed is returned for a write after Close. It wraps [batch.ErrClosed].
-	ErrClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
 	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a record that the policy
 	// dropped.
 	ErrDropped = errors.New("slab: record dropped")

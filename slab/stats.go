@@ -10,7 +10,7 @@ import (
 type Stats struct {
 	Name string
 	batch.Account
-	Refused     uint64 // writes after Close, answered with ErrClosed; not part of the account
+	Refused     uint64 // writes after Close, answered with batch.ErrClosed; not part of the account
 	SlabCount   int
 	SlabBytes   int
 	SlabsInUse  int // including leased slabs and slabs whose memory is used by larger records (OversizeMem)

@@ -20,7 +20,7 @@ func (l *Log) Close() {
 	point(ptClosed)
 }
 
-// Refuse answers waiting calls with [slab.ErrClosed]. It is called when the time of Close is over.
+// Refuse answers waiting calls with errClosed. It is called when the time of Close is over.
 func (l *Log) Refuse() {
 	point(ptRefuse)
 	s := l.reader.store

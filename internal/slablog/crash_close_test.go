@@ -68,7 +68,7 @@ func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 			t.Errorf("%v: %v", err, r.Account)
 		}
 		for _, err := range errs {
-			if !errors.Is(err, slab.ErrClosed) {
+			if !errors.Is(err, batch.ErrClosed) {
 				t.Errorf("a write that waited returned %v", err)
 			}
 		}

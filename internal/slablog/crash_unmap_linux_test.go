@@ -2,12 +2,14 @@ package slablog
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -35,7 +37,7 @@ func TestCloseUnmaps(t *testing.T) {
 		if n := mappings(t, dir); n != 0 {
 			t.Errorf("%d mappings after Close", n)
 		}
-		if _, err := w.Write(line(0, 100)); err != slab.ErrClosed {
+		if _, err := w.Write(line(0, 100)); !errors.Is(err, batch.ErrClosed) {
 			t.Error(err)
 		}
 		_ = w.Stats()

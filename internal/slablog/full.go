@@ -41,13 +41,13 @@ func (s *store) dropLocked(r batch.Reason) error {
 
 // Refuse counts a record that its producer does not write, as if it had been written and dropped.
 // Examples are a record that cannot be encoded, or that exceeds MaxRecord before it is complete.
-// The error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
+// The error wraps [slab.ErrDropped], or [batch.ErrClosed] after Close.
 func (w *Writer) Refuse(r batch.Reason) error {
 	w.store.lock()
 	defer w.store.unlock()
 	if w.store.life != accepting {
 		w.store.book.refused++
-		return slab.ErrClosed
+		return errClosed
 	}
 	return w.store.dropLocked(r)
 }
@@ -138,7 +138,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 			w.store.crash.file.Big.ApplyNotes()
 			w.store.lock()
 		}
-		return slab.ErrClosed
+		return errClosed
 	}
 	// The earlier records of the current block must precede this record in the queue.
 	w.front.cutLocked()
@@ -413,13 +413,13 @@ func (q *callers) answerLocked(wt *waiter, err error) {
 	wt.ch <- struct{}{} // does not block: the capacity is 1, with one answer per wait
 }
 
-// refuseWaitersLocked answers all blocked writes with ErrClosed.
+// refuseWaitersLocked answers all blocked writes with errClosed.
 func (s *store) refuseWaitersLocked() {
 	q := s.callers
 	for _, l := range []*waiterList{&q.slabs, &q.bigs} {
 		for wt := l.head; wt != nil; wt = l.head {
 			s.book.refused++
-			q.answerLocked(wt, slab.ErrClosed)
+			q.answerLocked(wt, errClosed)
 		}
 	}
 }

@@ -1,5 +1,11 @@
 package slablog
 
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
 // life is the state of a Writer and its Log.
 //
 //	accepting ──Close──▶ closing ──nothing is left────────────────────▶ closed
@@ -22,6 +28,9 @@ const (
 func (l life) String() string {
 	return [...]string{"accepting", "closing", "closed", "retained", "abandoned"}[l]
 }
+
+// errClosed is the error of a write after Close.
+var errClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
 
 // cutShort reports whether unsettled records are already accounted for. There are no further
 // attempts to deliver them.

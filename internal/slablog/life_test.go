@@ -151,7 +151,7 @@ func TestLife(t *testing.T) {
 				if now := w.lifeNow(); now != c.ends || w.Account() != c.want { // a late answer has no effect
 					t.Errorf("final state %v: %v, want %v", now, w.Account(), c.want)
 				}
-				if _, err := w.Write(line(0, 20)); !errors.Is(err, slab.ErrClosed) {
+				if _, err := w.Write(line(0, 20)); !errors.Is(err, batch.ErrClosed) {
 					t.Errorf("a write after Close: %v", err)
 				}
 			})

@@ -129,7 +129,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 					}
 					err := w.WriteRecord(buf, m)
 					k.End(err == nil)
-					if err != nil && !errors.Is(err, slab.ErrDropped) && !(run.closes && errors.Is(err, slab.ErrClosed)) {
+					if err != nil && !errors.Is(err, slab.ErrDropped) && !(run.closes && errors.Is(err, batch.ErrClosed)) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}
@@ -315,7 +315,7 @@ func TestOrderUntilClose(t *testing.T) {
 					buf = k.Begin(buf[:0], mixed(rng), 0)
 					err := w.WriteRecord(buf, batch.Meta{})
 					k.End(err == nil)
-					if errors.Is(err, slab.ErrClosed) {
+					if errors.Is(err, batch.ErrClosed) {
 						return
 					}
 					if err != nil {

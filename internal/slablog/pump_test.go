@@ -375,7 +375,7 @@ func (p *pump) Shutdown(ctx context.Context) (batch.Report, error) {
 	unknown += p.unknown
 	err := p.endErr
 	for _, o := range p.ops {
-		o.ch <- slab.ErrClosed
+		o.ch <- batch.ErrClosed
 	}
 	p.ops = nil
 	p.mu.Unlock()

@@ -110,7 +110,7 @@ func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 		synctest.Wait()
 		closed := 0
 		for len(errs) > 0 {
-			if errors.Is(<-errs, slab.ErrClosed) {
+			if errors.Is(<-errs, batch.ErrClosed) {
 				closed++
 			}
 		}

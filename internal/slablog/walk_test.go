@@ -97,7 +97,7 @@ func (k *walk) see(b *batch.Batch) {
 			}
 			continue
 		}
-		if c.seen || c.resort || errors.Is(c.err, slab.ErrDropped) || errors.Is(c.err, slab.ErrClosed) {
+		if c.seen || c.resort || errors.Is(c.err, slab.ErrDropped) || errors.Is(c.err, batch.ErrClosed) {
 			k.errorf("call %d, ticket %d: %+v", call, r.Ticket, *c)
 		}
 		if r.Ticket < k.maxSeen {
@@ -297,7 +297,7 @@ func (k *walk) balance() batch.Account {
 	}
 	accepted, full, resort := uint64(0), uint64(0), uint64(0)
 	for _, c := range k.calls {
-		if c.returned > 0 && !errors.Is(c.err, slab.ErrClosed) {
+		if c.returned > 0 && !errors.Is(c.err, batch.ErrClosed) {
 			accepted++
 			if errors.Is(c.err, slab.ErrDropped) {
 				full++

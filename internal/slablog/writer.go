@@ -65,7 +65,7 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p. It returns len(p)
 // and nil even for a record that the when-full policy dropped, because the caller has chosen that
 // policy; the drop is counted. The error is [slab.ErrOversize] for a record larger than MaxRecord,
-// and [slab.ErrClosed] after Close.
+// and wraps [batch.ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
 	point(ptPut)
 	var err error
@@ -91,7 +91,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 }
 
 // WriteRecord accepts p as one record. It copies p. For a record that was dropped and counted, the
-// error wraps [slab.ErrDropped]. After Close, it is [slab.ErrClosed].
+// error wraps [slab.ErrDropped]. After Close, it wraps [batch.ErrClosed].
 func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	point(ptPut)
 	if w.front.checks {
@@ -165,7 +165,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	point(ptSlowLocked)
 	if w.store.life != accepting {
 		w.store.book.refused++
-		return slab.ErrClosed
+		return errClosed
 	}
 	if len(p) > w.conf.o.MaxRecord {
 		return w.store.dropLocked(batch.Oversize)

@@ -63,10 +63,10 @@ func TestWriteAfterClose(t *testing.T) {
 	mustWrite(t, w, 0, 10)
 	closeNow(t, w)
 	closeNow(t, w) // two calls of Close are permitted
-	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, slab.ErrClosed) {
+	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, batch.ErrClosed) {
 		t.Errorf("Write after Close: %d, %v", n, err)
 	}
-	if err := w.WriteRecord(make([]byte, 2<<20), batch.Meta{}); !errors.Is(err, slab.ErrClosed) {
+	if err := w.WriteRecord(make([]byte, 2<<20), batch.Meta{}); !errors.Is(err, batch.ErrClosed) {
 		t.Errorf("oversize WriteRecord after Close: %v", err)
 	}
 	if err := w.Flush(t.Context()); err != nil {
@@ -96,7 +96,7 @@ func TestWriteBesideClose(t *testing.T) {
 						size = 2000
 					}
 					if err := w.WriteRecord(line(g*1000+i, size), batch.Meta{}); err != nil {
-						if !errors.Is(err, slab.ErrClosed) {
+						if !errors.Is(err, batch.ErrClosed) {
 							t.Errorf("write: %v", err)
 						}
 						return
@@ -450,7 +450,7 @@ func TestShutdownRefusesBlockedWrites(t *testing.T) {
 		var refused atomic.Int64
 		for i := range 100 {
 			wg.Go(func() {
-				if err := w.WriteRecord(line(i, 50), batch.Meta{}); errors.Is(err, slab.ErrClosed) {
+				if err := w.WriteRecord(line(i, 50), batch.Meta{}); errors.Is(err, batch.ErrClosed) {
 					refused.Add(1)
 				} else if err != nil {
 					t.Error(err)
