@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/written"
 )
@@ -179,8 +181,8 @@ func (c *core) refuse() {
 func (c *core) closeTimeout() time.Duration {
 	longest := closetime.Default
 	for _, o := range c.outputs {
-		if w, ok := o.w.(interface{ CloseTimeout() time.Duration }); ok && o.closes {
-			longest = max(longest, w.CloseTimeout())
+		if w, ok := o.w.(*deliver.Output); ok && o.closes {
+			longest = max(longest, outputhook.CloseTimeout(w))
 		}
 	}
 	return longest

@@ -304,7 +304,7 @@ func (b *builder) open(spec *OutputSpec, place string) {
 	}
 	spec.name = s.Name
 	b.names[s.Name] = place
-	if s.Slab.WhenFull == slab.Spill() && s.SpoolDir == "" && s.Deliver.Spill == nil {
+	if s.Slab.WhenFull == slab.Spill() && s.SpoolDir == "" {
 		errs = append(errs, errors.New(`WhenFull is "spill", but there is no Spool; add Spool(dir)`))
 	}
 	for _, dir := range []struct{ option, path string }{{"Spool", s.SpoolDir}, {"CrashSafe", s.CrashDir}} {

@@ -72,7 +72,7 @@ func accountRound(t *testing.T, seed uint64) {
 	store := &testkit.Spill{}
 	slack := 3 * closeGrace
 	if rng.IntN(3) > 0 {
-		o.Spill = store
+		o.spill = store
 		if rng.IntN(2) == 0 {
 			store.Quota(50 + rng.IntN(500))
 		}
@@ -97,7 +97,7 @@ func accountRound(t *testing.T, seed uint64) {
 		}
 	}
 	x := mustNew(t, d, o)
-	if o.Spill != nil && rng.IntN(2) == 0 {
+	if o.spill != nil && rng.IntN(2) == 0 {
 		defer fullAtRandom(t, x, rng)()
 	}
 	m := &testkit.Model{}
@@ -172,7 +172,7 @@ func accountRound(t *testing.T, seed uint64) {
 	}
 	// The spool contains at least the records that the account reports as pending there. It may
 	// contain more, because a record that was settled before an older one is acknowledged later.
-	if p := store.Account().Pending.Total(); o.Spill != nil && p < a.Pending.Spill {
+	if p := store.Account().Pending.Total(); o.spill != nil && p < a.Pending.Spill {
 		fail("%d records are in the spool: %s", p, a)
 	}
 	d.check(t, seed)
@@ -190,7 +190,7 @@ func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.1)
-			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+			x := mustNew(t, d, &Options{spill: &testkit.Spill{}})
 			from := logFor(x, how)
 			var wg sync.WaitGroup
 			for p := range uint64(4) {
@@ -307,7 +307,7 @@ func (acceptAll) Close()                       {}
 // Without failures, a delivery makes at most 5 allocations per batch, regardless of the number of
 // records.
 func TestAllocs(t *testing.T) {
-	x, err := newOutlet(acceptAll{}, &Options{Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
+	x, err := newOutlet(acceptAll{}, &Options{spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func (g *lightLog) Release()            {}
 
 // BenchmarkSend measures the delivery of a batch of one slab of 64 KiB.
 func BenchmarkSend(b *testing.B) {
-	for name, o := range map[string]Options{"memory": {}, "spool": {Spill: &testkit.Spill{}}} {
+	for name, o := range map[string]Options{"memory": {}, "spool": {spill: &testkit.Spill{}}} {
 		b.Run(name, func(b *testing.B) {
 			x, err := newOutlet(acceptAll{}, &o)
 			if err != nil {

@@ -75,7 +75,7 @@ func TestShutdownIsInTime(t *testing.T) {
 					o := &OutputOptions{CloseTimeout: 2 * time.Second, OnError: func(batch.Event) { d.hang("callback") },
 						Slab: slab.Options{FlushInterval: time.Millisecond, SlabBytes: 512, SlabCount: 4}}
 					if spill {
-						o.Deliver.Spill = d
+						o.Deliver.spill = d
 					}
 					if at == "handler" || at == "everywhere" {
 						o.Deliver.Handler = h

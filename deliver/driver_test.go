@@ -19,7 +19,7 @@ import (
 // once more.
 func TestSyncReachesTheDestination(t *testing.T) {
 	none := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(testkit.ErrDown) }}
-	for name, o := range map[string]Options{"alone": {}, "spill": {Spill: &syncSpill{}}, "handler": {Handler: none}} {
+	for name, o := range map[string]Options{"alone": {}, "spill": {spill: &syncSpill{}}, "handler": {Handler: none}} {
 		t.Run(name, func(t *testing.T) {
 			d := &device{}
 			out := mustOutput(t, ToWriteCloser(d), &OutputOptions{Deliver: o})
@@ -39,7 +39,7 @@ func TestSyncReachesTheDestination(t *testing.T) {
 			if d.flushed != 4 || d.synced != 3 || d.closed != 1 {
 				t.Errorf("Close: %d flushes, %d syncs, %d closes", d.flushed, d.synced, d.closed)
 			}
-			if s, ok := o.Spill.(*syncSpill); ok && s.n != 2 {
+			if s, ok := o.spill.(*syncSpill); ok && s.n != 2 {
 				t.Errorf("%d syncs of the spill", s.n)
 			}
 		})
@@ -50,7 +50,7 @@ func TestSyncReachesTheDestination(t *testing.T) {
 func TestSyncDuringAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &syncSpill{}
-		out := mustOutput(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &OutputOptions{Deliver: Options{Spill: store}})
+		out := mustOutput(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &OutputOptions{Deliver: Options{spill: store}})
 		mustLines(t, out, 0, 10, 10)
 		time.Sleep(time.Second)
 		if err := out.Sync(); !errors.Is(err, ErrOpen) || store.n != 1 {
@@ -64,7 +64,7 @@ func TestSyncDuringAnOutage(t *testing.T) {
 
 // Close flushes the buffer of a writer.
 func TestCloseFlushes(t *testing.T) {
-	for name, o := range map[string]Options{"alone": {}, "spill": {Spill: &testkit.Spill{}}} {
+	for name, o := range map[string]Options{"alone": {}, "spill": {spill: &testkit.Spill{}}} {
 		var page bytes.Buffer
 		out := mustOutput(t, ToWriter(bufio.NewWriter(&page)), &OutputOptions{Deliver: o})
 		mustLines(t, out, 0, 1, 10)
@@ -176,9 +176,9 @@ func TestSyncHangs(t *testing.T) {
 				dest, o := ToWriter(dev), &OutputOptions{CloseTimeout: 2 * time.Second}
 				switch where {
 				case "destination beside a spill":
-					o.Deliver.Spill = &testkit.Spill{}
+					o.Deliver.spill = &testkit.Spill{}
 				case "spill":
-					dest, o.Deliver.Spill = ToWriter(&device{}), &hangingSpill{until: until}
+					dest, o.Deliver.spill = ToWriter(&device{}), &hangingSpill{until: until}
 				}
 				out := mustOutput(t, dest, o)
 				mustLines(t, out, 0, 1, 10)

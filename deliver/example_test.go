@@ -41,30 +41,6 @@ func ExampleNewOutput() {
 	// accepted=2 delivered=2
 }
 
-// SetErrorHandler sets a handler that is created after the output.
-func ExampleOutput_SetErrorHandler() {
-	out, err := deliver.NewOutput(down, &deliver.OutputOptions{
-		Deliver: deliver.Options{Breaker: fails}, OnError: func(batch.Event) {},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	out.SetErrorHandler(deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
-		for _, rec := range b.All() {
-			fmt.Printf("not sent: %s", rec.Data)
-		}
-		return batch.Outcome{}
-	}))
-	fmt.Fprintln(out, "one")
-	if err := out.Close(); err != nil {
-		log.Print(err)
-	}
-	fmt.Println(out.Account())
-	// Output:
-	// not sent: one
-	// accepted=1 delivered=0 handled=1
-}
-
 // While a destination is down, ToOutput passes its records to another output, as JSON lines.
 func ExampleToOutput() {
 	fallback, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Codec: encode.JSON(nil).Codec()})

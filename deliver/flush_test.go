@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -137,7 +138,7 @@ func TestFlushFollowsASpilledBatch(t *testing.T) {
 		d := newManual(3)
 		store := &testkit.Spill{}
 		full := false
-		x := mustNew(t, d, &Options{Spill: store})
+		x := mustNew(t, d, &Options{spill: store})
 		wake := x.setFull(func() bool { return full })
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -190,7 +191,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 		}
 		store.Reopen()
 		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{spill: store})
 		began := time.Now()
 		mustFlush(t, x)
 		if n := len(sink.Got()); n != 20 || time.Since(began) != 5*time.Second {
@@ -240,7 +241,7 @@ func TestFlushBesideShutdown(t *testing.T) {
 // Sync syncs the spool.
 func TestSync(t *testing.T) {
 	store := &syncSpill{err: testkit.ErrDisk}
-	x := mustNew(t, newManual(1), &Options{Spill: store})
+	x := mustNew(t, newManual(1), &Options{spill: store})
 	if err := x.Sync(t.Context()); !errors.Is(err, testkit.ErrDisk) || store.n != 1 {
 		t.Errorf("%v, %d", err, store.n)
 	}
@@ -271,14 +272,14 @@ func TestTraits(t *testing.T) {
 	mustClose(t, x)
 }
 
-// SetErrorHandler followed by Flush succeeds.
-func TestFlushBesideSetErrorHandler(t *testing.T) {
+// Flush succeeds after a handler is set.
+func TestFlushAfterSetErrorHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out.SetErrorHandler(&handlerLog{})
+		outputhook.SetErrorHandler(out, &handlerLog{})
 		if err := out.Flush(t.Context()); err != nil {
 			t.Error(err)
 		}

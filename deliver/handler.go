@@ -38,7 +38,7 @@ import (
 //
 // HandleError runs on a separate goroutine, one call at a time. If it panics, calls
 // runtime.Goexit, or does not return within HandlerTimeout, it has accepted nothing. The same holds
-// if there is a Spill and the handler's share of the time of Close (85 %) is used up. A call that
+// if there is a spill and the handler's share of the time of Close (85 %) is used up. A call that
 // timed out continues and keeps b; until it returns, every further offer fails without a call.
 type ErrorHandler interface {
 	HandleError(cause error, b *batch.Batch) batch.Outcome

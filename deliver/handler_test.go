@@ -121,7 +121,7 @@ func TestHandlerAfter(t *testing.T) {
 				{},
 			}[call]
 		}}
-		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 		time.Sleep(time.Hour)
@@ -176,7 +176,7 @@ func TestPendingLimit(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
-			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, Spill: &testkit.Spill{}, Breaker: trip})
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, spill: &testkit.Spill{}, Breaker: trip})
 			m := &testkit.Model{}
 			for _, n := range tt.batches {
 				send(t, m, x, m.Batch(n, 32, batch.Meta{}))
@@ -264,7 +264,7 @@ func TestProbesBesideHandler(t *testing.T) {
 			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
 			o := &Options{Handler: h}
 			if spool {
-				o.Spill = &testkit.Spill{}
+				o.spill = &testkit.Spill{}
 			}
 			x := mustNew(t, destOf(sink), o)
 			m := &testkit.Model{}
@@ -303,7 +303,7 @@ func TestHandlerHangs(t *testing.T) {
 		ev := &testkit.Events{}
 		store := &testkit.Spill{}
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))),
-			&Options{Handler: h, HandlerTimeout: 3 * time.Second, OnError: ev.Add, Breaker: trip, Spill: store})
+			&Options{Handler: h, HandlerTimeout: 3 * time.Second, OnError: ev.Add, Breaker: trip, spill: store})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		time.Sleep(3*time.Second - 1)
@@ -378,7 +378,7 @@ func TestSpillBesideHandler(t *testing.T) {
 			})
 			store := &testkit.Spill{}
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-			x := mustNew(t, destOf(sink), &Options{Handler: h, Spill: store, Breaker: trip})
+			x := mustNew(t, destOf(sink), &Options{Handler: h, spill: store, Breaker: trip})
 			var full atomic.Bool
 			wake := x.setFull(full.Load)
 			m := &testkit.Model{}
@@ -438,7 +438,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		}}
 		store := &testkit.Spill{}
 		ev := &testkit.Events{}
-		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 25, Spill: store, OnError: ev.Add})
+		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 25, spill: store, OnError: ev.Add})
 		transitions, cancel := x.brk.subscribers.subscribe()
 		defer cancel()
 		m := &testkit.Model{}
@@ -613,7 +613,7 @@ func TestToOutputThatIsFull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		for range 10 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))

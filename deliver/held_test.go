@@ -120,7 +120,7 @@ func TestHoldStreams(t *testing.T) {
 				d.hold(2, true)
 				o := &Options{OnError: ev.Add}
 				if spill {
-					o.Spill = &testkit.Spill{}
+					o.spill = &testkit.Spill{}
 				}
 				x := mustNew(t, d, o)
 				m := &testkit.Model{}
@@ -267,7 +267,7 @@ func TestHeldBesideAnOutage(t *testing.T) {
 		d.hold(1, true)
 		var down atomic.Bool
 		flaky := flakyStreams{d, &down}
-		x := mustNew(t, flaky, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, flaky, &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		for i := range 30 {
 			down.Store(i >= 10 && i < 20)
@@ -326,7 +326,7 @@ func TestHeldAtShutdown(t *testing.T) {
 			d.hold(1, true)
 			o := &Options{}
 			if spill {
-				o.Spill = &testkit.Spill{}
+				o.spill = &testkit.Spill{}
 			}
 			x := mustNew(t, d, o)
 			m := &testkit.Model{}
@@ -353,7 +353,7 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 		d := newStreams(2)
 		d.hold(1, true)
 		var down atomic.Bool
-		x := mustNew(t, flakyStreams{d, &down}, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, flakyStreams{d, &down}, &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, mixed(m, 10, 2))
 		time.Sleep(time.Second)

@@ -115,11 +115,11 @@ func TestFaultyDriver(t *testing.T) {
 			d.randomFaults(rng.Float64() * 0.1)
 			o := &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, BudgetRatio: 1, BudgetPerSecond: 1e3}}
 			if rng.IntN(2) == 0 {
-				o.Spill = &testkit.Spill{}
+				o.spill = &testkit.Spill{}
 			}
 			x := mustNew(t, d, o)
 			stop := func() {}
-			if o.Spill != nil {
+			if o.spill != nil {
 				stop = fullAtRandom(t, x, rng)
 			}
 			m := &testkit.Model{}

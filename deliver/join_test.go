@@ -33,7 +33,7 @@ func TestCatchesUpWithSmallBatches(t *testing.T) {
 				most.Records, most.Bytes = max(most.Records, b.Len()), max(most.Bytes, b.Bytes())
 				return fault{}
 			}
-			x := mustNew(t, limited{d, limits}, &Options{Spill: store})
+			x := mustNew(t, limited{d, limits}, &Options{spill: store})
 			m := &testkit.Model{}
 			const n = 1200
 			for range n {
@@ -91,7 +91,7 @@ func TestFlushWaitsForJoined(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			return batch.Outcome{}
-		}), &Options{Spill: store, Breaker: &BreakerOptions{OpenMax: 5 * time.Second}}) // the circuit closes long before the Flush
+		}), &Options{spill: store, Breaker: &BreakerOptions{OpenMax: 5 * time.Second}}) // the circuit closes long before the Flush
 		m := &testkit.Model{}
 		for range 100 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))

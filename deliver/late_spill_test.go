@@ -28,7 +28,7 @@ func TestSpoolAnswersAfterTheReport(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			store := slowDisk{new(testkit.Spill), make(chan struct{})}
 			d := newManual(1)
-			x := mustNew(t, d, &Options{Spill: store})
+			x := mustNew(t, d, &Options{spill: store})
 			full := false
 			wake := x.setFull(func() bool { return full })
 			m, from := &testkit.Model{}, logFor(x, how)

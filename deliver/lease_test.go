@@ -63,7 +63,7 @@ func TestLease(t *testing.T) {
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
-		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, d, &Options{spill: &testkit.Spill{}})
 		var full atomic.Bool
 		wake := x.setFull(full.Load)
 		g := logOf(x)
@@ -128,7 +128,7 @@ func TestKeptLeaseStaysPending(t *testing.T) {
 func TestLeaseSpills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
-		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, d, &Options{spill: &testkit.Spill{}})
 		var full atomic.Bool
 		wake := x.setFull(full.Load)
 		g := logOf(x)

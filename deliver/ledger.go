@@ -12,9 +12,9 @@ import (
 // and in the spool; Accepted is their number. A record moves from the account of the log to the
 // ledger in one critical section, so that the sum of both balances at any time.
 type ledger struct {
-	spill Spill // nil: none
+	spill spill // nil: none
 
-	// mu is a leaf lock. While it is held, only Spill.Account is called, which does not wait.
+	// mu is a leaf lock. While it is held, only spill.Account is called, which does not wait.
 	mu      sync.Mutex
 	acc     batch.Account   // Accepted, Delivered, Handled and Dropped, without the records of the spool
 	memory  []lease         // leases of the log and copies that may have open records

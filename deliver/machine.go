@@ -61,7 +61,7 @@ type settings struct {
 }
 
 // spools reports whether there is a spool.
-func (s *settings) spools() bool { return s.opt.Spill != nil }
+func (s *settings) spools() bool { return s.opt.spill != nil }
 
 // note passes a transition to the function s.moved, which a test has set.
 func (s *settings) note(of stateKind, from, to uint8) {

@@ -37,10 +37,9 @@ type Options struct {
 	// DeadLetter receives the records that the destination refuses permanently. Default nil: they
 	// are only counted.
 	DeadLetter ErrorHandler
-	// Spill stores records that neither the destination nor the handler accepts while the circuit
-	// is open. Records that it contains at the start are delivered first. The outlet does not close
-	// it. Default nil: the batches wait in memory, which fills.
-	Spill Spill
+	// spill is the spool in OutputOptions.SpoolDir. Records that it contains at the start are
+	// delivered first. nil: the batches wait in memory, which fills.
+	spill spill
 	// ParkedBytes limits the payload bytes of parked records. These are records suspected to be the
 	// reason for a refusal, and records of streams that the destination does not accept at the
 	// moment. When the limit is reached, further such records stay in the slabs. There they are

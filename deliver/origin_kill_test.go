@@ -162,7 +162,7 @@ func originOutput(dir string, d eventLog, w *recordingSpool, down func() bool, w
 		Slab:     slab.Options{SlabBytes: slabBytes, SlabCount: 8, WhenFull: slab.Block(), FlushInterval: flush},
 		CrashDir: filepath.Join(dir, "slabs"),
 		Deliver: Options{
-			Spill: w, Retry: &RetryOptions{Min: 100 * time.Microsecond, Max: time.Millisecond},
+			spill: w, Retry: &RetryOptions{Min: 100 * time.Microsecond, Max: time.Millisecond},
 			Breaker: &BreakerOptions{Failures: 1, OpenMin: time.Millisecond, OpenMax: 2 * time.Millisecond},
 		},
 		OnError: func(batch.Event) {},

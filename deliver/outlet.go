@@ -99,16 +99,16 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	traits.Window = max(1, traits.Window)
 	x := &outlet{
-		inline: traits.Inline && set.Spill == nil && set.Handler == nil,
+		inline: traits.Inline && set.spill == nil && set.Handler == nil,
 		wake:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	x.events.SetOutput(set.Name, set.OnError)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.end = &closeOnce{ended: make(chan struct{})}
-	x.led = &ledger{spill: set.Spill}
+	x.led = &ledger{spill: set.spill}
 	x.driver = newDriver(dest, &x.events, func() uint64 { return x.led.account().Delivered })
-	if set.Spill != nil {
+	if set.spill != nil {
 		x.led.readSpill(nil)
 	}
 	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
@@ -124,7 +124,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.intake.o = x
 	x.flushes = &flushes{m: x.m}
-	x.spooling = &spooling{spill: set.Spill, m: x.m, flushes: x.flushes, events: &x.events}
+	x.spooling = &spooling{spill: set.spill, m: x.m, flushes: x.flushes, events: &x.events}
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
 		d.reportTo(func(err error) { x.events.Post("count", err, 0) })
 	}
@@ -141,6 +141,9 @@ func (o *outlet) start(l log) {
 
 // setHandler replaces the handler, unless the outlet is inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
+	if o.inline {
+		return
+	}
 	o.handler.Store(newGuarded(h, o.set.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
 }

@@ -104,11 +104,8 @@ func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	return err
 }
 
-// Refuse counts a record that its producer does not write, as if it had been written and dropped
-// for the reason r: for example one that could not be encoded. If p is not nil, it is the record or
-// a part of it, and Refuse copies it for the dead letters, with cause. The error wraps
-// slab.ErrDropped, or [batch.ErrClosed] after Close.
-func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
+// refuse implements [outputhook.Refuse].
+func (o *Output) refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
 	err := o.w.Refuse(r)
 	if p != nil {
 		o.deadLetter(p, m, err, cause, nil)
@@ -134,9 +131,6 @@ func (o *Output) Codec() batch.Codec { return o.w.Codec() }
 
 // Name returns OutputOptions.Name.
 func (o *Output) Name() string { return o.name }
-
-// CloseTimeout returns OutputOptions.CloseTimeout.
-func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 
 // Flush waits until everything accepted before is delivered or accounted for, and flushes the
 // destination, if that has buffers. It does not wait beyond the end of ctx. If the circuit is open,
@@ -187,14 +181,6 @@ func (o *Output) Stats() OutputStats {
 		s.Spool = o.files.spool.Stats()
 	}
 	return s
-}
-
-// SetErrorHandler replaces Options.Handler. It may be called at any time; it does nothing for
-// a destination that answers within Send (Traits.Inline).
-func (o *Output) SetErrorHandler(h ErrorHandler) {
-	if h != nil && !o.outlet.inline {
-		o.outlet.setHandler(h)
-	}
 }
 
 // Subscribe returns the transitions of the circuit from now on, including failures that

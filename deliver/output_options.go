@@ -70,8 +70,7 @@ type OutputOptions struct {
 	DeadLetterFile string
 
 	// SpoolDir is a directory for records that neither the destination nor the handler accepts.
-	// Records that Close could not deliver stay there until the next start. Excludes Deliver.Spill.
-	// Default "": none.
+	// Records that Close could not deliver stay there until the next start. Default "": none.
 	SpoolDir string
 	// Spool has the options of SpoolDir. Its Name, Streams and Codec are not used; the default of
 	// Accepts is Traits.Accepts of the destination. Default: the defaults of its fields.
@@ -159,15 +158,14 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}{
 		{"FallbackFile", "Deliver.Handler", r.FallbackFile != "" && d.Handler != nil},
 		{"DeadLetterFile", "Deliver.DeadLetter", r.DeadLetterFile != "" && d.DeadLetter != nil},
-		{"SpoolDir", "Deliver.Spill", r.SpoolDir != "" && d.Spill != nil},
 		{"CrashDir", "Slab.Crash", r.CrashDir != "" && m.Crash != nil},
 	} {
 		if two.both {
 			bad("%s and %s are both set; use one of them", two.a, two.b)
 		}
 	}
-	if spills && r.SpoolDir == "" && d.Spill == nil {
-		bad("Slab.WhenFull is spill, but there is no SpoolDir and no Deliver.Spill")
+	if spills && r.SpoolDir == "" && d.spill == nil {
+		bad("Slab.WhenFull is spill, but there is no SpoolDir")
 	}
 	if r.BufferRecords != 0 && r.BufferRecords < minBufferRecords {
 		bad("BufferRecords is %d, must be 0 or at least %d", r.BufferRecords, minBufferRecords)
@@ -239,7 +237,7 @@ func (f *files) open(o *OutputOptions) error {
 		if f.spool, err = diskqueue.Open(o.SpoolDir, &o.Spool); err != nil {
 			bad("SpoolDir", err)
 		} else {
-			o.Deliver.Spill = f.spool
+			o.Deliver.spill = f.spool
 		}
 	}
 	switch {

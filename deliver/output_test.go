@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/diskqueue"
-	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -147,7 +147,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 }
 
-// Refuse counts a record as accepted and dropped, and writes its text, if any, to the dead-letter
+// outputhook.Refuse counts a record as accepted and dropped, and writes its text, if any, to the dead-letter
 // file.
 func TestRefuse(t *testing.T) {
 	letters := filepath.Join(t.TempDir(), "dead.jsonl")
@@ -155,8 +155,8 @@ func TestRefuse(t *testing.T) {
 		&deliver.OutputOptions{DeadLetterFile: letters, Codec: encode.JSON(nil).Codec()})
 	out.Write([]byte("{}\n"))
 	for _, err := range []error{
-		out.Refuse([]byte(`{"a":1}`), batch.Meta{}, batch.Encode, errors.New("no form for it")),
-		out.Refuse(nil, batch.Meta{}, batch.Oversize, nil),
+		outputhook.Refuse(out, []byte(`{"a":1}`), batch.Meta{}, batch.Encode, errors.New("no form for it")),
+		outputhook.Refuse(out, nil, batch.Meta{}, batch.Oversize, nil),
 	} {
 		if !errors.Is(err, slab.ErrDropped) {
 			t.Error(err)
@@ -170,7 +170,7 @@ func TestRefuse(t *testing.T) {
 	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"raw":"{\"a\":1}"`) || !strings.Contains(string(text), `"reason":"no form for it"`) {
 		t.Errorf("%v: %s", err, text)
 	}
-	if err := out.Refuse([]byte("late"), batch.Meta{}, batch.Encode, errors.New("x")); !errors.Is(err, batch.ErrClosed) {
+	if err := outputhook.Refuse(out, []byte("late"), batch.Meta{}, batch.Encode, errors.New("x")); !errors.Is(err, batch.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -222,41 +222,6 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 		}
 		if taken != 3 {
 			t.Errorf("%d dead letters", taken)
-		}
-	})
-}
-
-// A slowSpill delays each Append.
-type slowSpill struct {
-	deliver.Spill
-	each time.Duration
-}
-
-func (s slowSpill) Append(b *batch.Batch) (uint64, error) {
-	time.Sleep(s.each)
-	return s.Spill.Append(b)
-}
-
-// After its context is canceled, Shutdown waits up to half a second for a slow disk.
-func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		down := func(*batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
-		out := mustOutput(t, sendTo(down), &deliver.OutputOptions{
-			Slab:    slab.Options{FlushInterval: time.Hour},
-			Deliver: deliver.Options{Spill: slowSpill{new(testkit.Spill), 200 * time.Millisecond}},
-		})
-		for range 1000 {
-			out.Write([]byte("record\n"))
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		start := time.Now()
-		rep, err := out.Shutdown(ctx)
-		if err != nil || rep.Kept() != 1000 || rep.Check() != nil {
-			t.Errorf("%v: %s", err, rep.Account)
-		}
-		if took := time.Since(start); took < 200*time.Millisecond || took > 600*time.Millisecond {
-			t.Errorf("it took %s", took)
 		}
 	})
 }

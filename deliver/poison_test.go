@@ -269,7 +269,7 @@ func TestManyPoison(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					dead := &handlerLog{}
 					d := endingPeer(window, func(r batch.Record) bool { return tt.bad(r.Ticket) })
-					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					x := mustNew(t, d, &Options{DeadLetter: dead, spill: &testkit.Spill{}})
 					m := &testkit.Model{}
 					began := time.Now()
 					for range 40 {
@@ -359,7 +359,7 @@ func TestRandomResets(t *testing.T) {
 func testFailingServer(t *testing.T, d *peer, recover func()) {
 	t.Helper()
 	dead := &handlerLog{}
-	x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+	x := mustNew(t, d, &Options{DeadLetter: dead, spill: &testkit.Spill{}})
 	m := &testkit.Model{}
 	for range 90 {
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -429,7 +429,7 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 			}
 			return kill(call, b)
 		}
-		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, d, &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		set := func(on bool) { d.mu.Lock(); down = on; d.mu.Unlock() }
 		for i := range 30 {
@@ -490,13 +490,13 @@ func TestSuspectIsCountedOnce(t *testing.T) {
 				}}, rng.IntN(20)
 			}
 			if rng.IntN(2) == 0 {
-				o.Spill = &testkit.Spill{}
+				o.spill = &testkit.Spill{}
 			}
 			if rng.IntN(2) == 0 {
 				o.Retry = &RetryOptions{MaxAge: time.Duration(1+rng.IntN(60)) * time.Second}
 			}
 			x := mustNew(t, d, o)
-			if o.Spill != nil && rng.IntN(2) == 0 {
+			if o.spill != nil && rng.IntN(2) == 0 {
 				defer fullAtRandom(t, x, rng)()
 			}
 			m := &testkit.Model{}
@@ -547,7 +547,7 @@ func TestPoisonInTheSpool(t *testing.T) {
 		}
 		store.Reopen()
 		d := endingPeer(3, hasTicket(55, 56, 120))
-		x := mustNew(t, d, &Options{Spill: store})
+		x := mustNew(t, d, &Options{spill: store})
 		time.Sleep(10 * time.Minute)
 		if a := x.Account(); a.Check() != nil || a.Recovered != 200 || a.Delivered != 197 || a.Dropped[batch.Poison] != 3 {
 			t.Error(a)
@@ -565,7 +565,7 @@ func TestSuspectAtShutdown(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			o := &Options{}
 			if spill {
-				o.Spill = &testkit.Spill{}
+				o.spill = &testkit.Spill{}
 			}
 			x := mustNew(t, endingPeer(1, hasTicket(7)), o)
 			m := &testkit.Model{}
@@ -732,7 +732,7 @@ func TestSizeThatIsNotAccepted(t *testing.T) {
 						d = &mute{streams: newStreams(1), at: tooLarge, d: 30 * time.Second}
 					}
 					dead := &handlerLog{}
-					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					x := mustNew(t, d, &Options{DeadLetter: dead, spill: &testkit.Spill{}})
 					m := &testkit.Model{}
 					for i := range 200 {
 						size := usual

@@ -79,7 +79,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams})
 			return nil
 		}
-		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
+		x := mustNew(t, d, &Options{spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
 		send(t, m, x, ofStream(m, 40, 1))
 		synctest.Wait()
@@ -114,7 +114,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		spool := &testkit.Spill{}
 		d := newManual(1)
-		x := mustNew(t, d, &Options{Spill: spool, Retry: &RetryOptions{MaxAge: time.Minute}, Breaker: &BreakerOptions{Failures: 1}})
+		x := mustNew(t, d, &Options{spill: spool, Retry: &RetryOptions{MaxAge: time.Minute}, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		synctest.Wait()
@@ -292,7 +292,7 @@ func TestCloseProbes(t *testing.T) {
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		d.onSend = answerAll
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{} }}
-		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 15, Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
+		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 15, spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(20, 32, batch.Meta{}))
 		time.Sleep(10 * time.Minute)

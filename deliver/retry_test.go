@@ -149,7 +149,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 func TestLongRetryAfter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
-		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		began := time.Now()
 		for range 60 {
@@ -199,7 +199,7 @@ func TestHold(t *testing.T) {
 				}
 				return nil
 			}
-			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, DeadLetter: dead, OnError: ev.Add, Retry: &RetryOptions{MaxAge: -1}})
+			x := mustNew(t, d, &Options{spill: &testkit.Spill{}, DeadLetter: dead, OnError: ev.Add, Retry: &RetryOptions{MaxAge: -1}})
 			m := &testkit.Model{}
 			for range 10 {
 				send(t, m, x, m.Batch(10, 32, batch.Meta{Time: time.Now().UnixNano()}))
@@ -549,7 +549,7 @@ func TestBudgetAfterOutage(t *testing.T) {
 func TestRecoveredMeansWell(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
-		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{spill: &testkit.Spill{}, OnError: ev.Add})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(4, 32, batch.Meta{}))
 		var marker batch.Batch

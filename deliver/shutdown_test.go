@@ -34,7 +34,7 @@ func TestCloseOrder(t *testing.T) {
 			return batch.Outcome{}
 		}}
 		d := newManual(4)
-		x := mustNew(t, d, &Options{Spill: store, Handler: h, PendingLimit: 1000})
+		x := mustNew(t, d, &Options{spill: store, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -66,7 +66,7 @@ func TestCloseOrder(t *testing.T) {
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
-		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, d, &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -118,7 +118,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
-		x := mustNew(t, newManual(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
+		x := mustNew(t, newManual(1), &Options{spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -145,7 +145,7 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return batch.Outcome{}
 		}}
-		x := mustNew(t, newManual(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
+		x := mustNew(t, newManual(1), &Options{spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		x.Drain(time.Now().Add(10 * time.Second))
 		for range 3 {
@@ -234,7 +234,7 @@ func TestCloseHung(t *testing.T) {
 						}
 						o := &Options{}
 						if spill {
-							o.Spill = &testkit.Spill{}
+							o.spill = &testkit.Spill{}
 						}
 						x := mustNew(t, d, o)
 						p := logFor(x, how)
@@ -377,7 +377,7 @@ func TestCloseBesideSend(t *testing.T) {
 func TestCloseTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Accept)))
-		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		type result struct {
@@ -443,7 +443,7 @@ func TestCloseReplays(t *testing.T) {
 			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 7 * time.Second, 200},
 		} {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-			x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})
+			x := mustNew(t, destOf(sink), &Options{spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})
 			m := &testkit.Model{}
 			for range 20 {
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -498,7 +498,7 @@ func TestCloseCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		x := mustNew(t, newManual(4), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, newManual(4), &Options{spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -524,7 +524,7 @@ func TestAccountBalancesDuringClose(t *testing.T) {
 				t.Errorf("%v", a)
 			}
 		}}
-		x = mustNew(t, newManual(4), &Options{Spill: store})
+		x = mustNew(t, newManual(4), &Options{spill: store})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -545,7 +545,7 @@ func TestCloseReportsEventsBeforeItReturns(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			reported := 0
-			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{spill: &testkit.Spill{}, OnError: func(batch.Event) {
 				if hangs {
 					<-release
 				}
@@ -572,19 +572,45 @@ func TestCloseReportsEventsBeforeItReturns(t *testing.T) {
 	}
 }
 
-// A slowSpill takes a minute for each Append.
-type slowSpill struct{ testkit.Spill }
+// A slowSpill delays each Append.
+type slowSpill struct {
+	testkit.Spill
+	each time.Duration
+}
 
 func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
-	time.Sleep(time.Minute)
+	time.Sleep(s.each)
 	return s.Spill.Append(b)
+}
+
+// After its context is canceled, Shutdown waits up to half a second for a slow disk.
+func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		out := mustOutput(t, SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(testkit.ErrDown) }), &OutputOptions{
+			Slab:    slab.Options{FlushInterval: time.Hour},
+			Deliver: Options{spill: &slowSpill{each: 200 * time.Millisecond}},
+		})
+		for range 1000 {
+			out.Write([]byte("record\n"))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		rep, err := out.Shutdown(ctx)
+		if err != nil || rep.Kept() != 1000 || rep.Check() != nil {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		if took := time.Since(start); took < 200*time.Millisecond || took > 600*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
 }
 
 // If an Append returns after Shutdown has reported, the account does not change.
 func TestSpillSlowerThanClose(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
-			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{spill: &slowSpill{each: time.Minute}})
 			m := &testkit.Model{}
 			for range 2 {
 				b := m.Batch(4, 32, batch.Meta{})
@@ -664,7 +690,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 					})
 					o := &Options{}
 					if spill {
-						o.Spill = &testkit.Spill{}
+						o.spill = &testkit.Spill{}
 					}
 					x, w := overSlabs(t, destOf(sink), o, &slab.Options{OnError: func(batch.Event) {}})
 					for range 10 {

@@ -39,7 +39,7 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 						return fault{}
 					}
 					dead := &handlerLog{}
-					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					x := mustNew(t, d, &Options{DeadLetter: dead, spill: &testkit.Spill{}})
 					m := &testkit.Model{}
 					for i := range n {
 						send(t, m, x, ofStream(m, 1, uint32(1+i%2)))

@@ -208,7 +208,7 @@ func newSimulation(lim simLimits, mut mutant) *simulation {
 	}
 	w.led = &ledger{}
 	if lim.spool {
-		w.led.spill, opt.Spill = w, w
+		w.led.spill, opt.spill = w, w
 		w.led.readSpill(nil)
 	}
 	if lim.noRoom {

@@ -18,14 +18,14 @@ type (
 	syncer interface{ Sync() error }
 )
 
-// A heldReporter is a Spill that reports which records it has, as [slablog.Consumer].Held requires.
+// A heldReporter is a spill that reports which records it has, as [slablog.Consumer].Held requires.
 type heldReporter interface {
 	Held(origin [16]byte, first, last uint64) []layout.Tickets
 }
 
-// A Spill is a queue that stores batches during an outage. It may survive the process; package
-// spool has one on disk. The outlet does not close it.
-type Spill interface {
+// A spill is a queue that stores batches during an outage: a [diskqueue.Spool] or, in tests, a queue
+// in memory. The outlet does not close it.
+type spill interface {
 	// Append copies b and adds it at the end. It returns the sequence number of b; these numbers
 	// increase. If it returns an error, nothing was added, and a later call may succeed.
 	Append(b *batch.Batch) (seq uint64, err error)
@@ -33,8 +33,7 @@ type Spill interface {
 	// Next returns the oldest batch that it has not returned yet, and the sequence number of that
 	// batch, or io.EOF if there is none now. The batch may be read until it is acknowledged.
 	// Several returned batches may be unacknowledged at once. Any other error changes nothing, and
-	// Next may be called again. A Spill may also have the method NextUpTo(bytes, records int),
-	// which combines several batches that fit: see [diskqueue.Spool.NextUpTo].
+	// Next may be called again.
 	Next() (b *batch.Batch, seq uint64, err error)
 
 	// Ack settles all batches up to sequence number seq. A batch returned by Next is not dropped
@@ -48,7 +47,8 @@ type Spill interface {
 	Account() batch.Account
 }
 
-// A joiner is a Spill that can combine several batches into one.
+// A joiner is a spill that can combine several batches that fit into one: see
+// [diskqueue.Spool.NextUpTo].
 type joiner interface {
 	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }

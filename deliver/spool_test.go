@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// diskqueue.Spool implements Spill.
-var _ Spill = (*diskqueue.Spool)(nil)
+// diskqueue.Spool implements spill.
+var _ spill = (*diskqueue.Spool)(nil)
 
 // ---- with a spill in memory that fails on request ----------------------------------
 
@@ -45,7 +45,7 @@ func TestSpills(t *testing.T) {
 				}
 				return fault{}
 			}
-			x := mustNew(t, d, &Options{Spill: store, OnError: ev.Add})
+			x := mustNew(t, d, &Options{spill: store, OnError: ev.Add})
 			m := &testkit.Model{}
 			for range 100 {
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -90,7 +90,7 @@ func TestRecovers(t *testing.T) {
 		}
 		store.Reopen()
 		sink := testkit.NewSink(nil)
-		x := mustNew(t, destOf(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{spill: store})
 		var build batch.Batch
 		build.Append([]byte("x\n"), 101, batch.Meta{})
 		build.Append([]byte("x\n"), 102, batch.Meta{})
@@ -112,7 +112,7 @@ func TestRecovers(t *testing.T) {
 func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
-		x := mustNew(t, destOf(testkit.NewSink(nil)), &Options{Spill: store})
+		x := mustNew(t, destOf(testkit.NewSink(nil)), &Options{spill: store})
 		m := &testkit.Model{}
 		for range 20 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -132,7 +132,7 @@ func TestSpillFails(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		store.Fail(testkit.ErrDisk)
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{spill: store, OnError: ev.Add, Breaker: trip})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -173,7 +173,7 @@ func TestSpillReadFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{spill: store, OnError: ev.Add, Breaker: trip})
 		m := &testkit.Model{}
 		synctest.Wait()
 		store.FailNext(testkit.ErrDisk)
@@ -221,7 +221,7 @@ func TestSpillPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &panickingSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add})
+		x := mustNew(t, destOf(sink), &Options{spill: store, OnError: ev.Add})
 		m := &testkit.Model{}
 		for range 30 {
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -245,7 +245,7 @@ func TestSpillQuota(t *testing.T) {
 		store := &testkit.Spill{}
 		store.Quota(100)
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Hour), testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{spill: store})
 		m := &testkit.Model{}
 		for range 50 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -270,7 +270,7 @@ func TestReplayPoison(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, dead := &testkit.Spill{}, &handlerLog{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Minute), testkit.Poisoned(hasTicket(7, 23), 400)))
-		x := mustNew(t, destOf(sink), &Options{Spill: store, DeadLetter: dead})
+		x := mustNew(t, destOf(sink), &Options{spill: store, DeadLetter: dead})
 		m := &testkit.Model{}
 		for range 5 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -292,7 +292,7 @@ func TestReplayExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-		x := mustNew(t, destOf(sink), &Options{Spill: store, Retry: &RetryOptions{MaxAge: time.Hour}})
+		x := mustNew(t, destOf(sink), &Options{spill: store, Retry: &RetryOptions{MaxAge: time.Hour}})
 		m := &testkit.Model{}
 		for range 180 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{Time: time.Now().UnixNano()}))
@@ -316,7 +316,7 @@ func TestReplayExpires(t *testing.T) {
 func TestMarkersPassThroughTheSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{spill: &testkit.Spill{}})
 		var b batch.Batch
 		b.Add(layout.NewRun([]byte("gap\n"), []layout.Slot{{Len: 4, Flags: layout.FlagMarker}}))
 		if err := x.Send(t.Context(), &b); err != nil {
@@ -362,7 +362,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 		}
 		store := &limitedSpill{}
 		store.left.Store(2)
-		x := mustNew(t, d, &Options{Spill: store, Breaker: trip})
+		x := mustNew(t, d, &Options{spill: store, Breaker: trip})
 		m := &testkit.Model{}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -451,7 +451,7 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 				return fault{}
 			}
 			mu.Lock()
-			x = mustNew(t, d, &Options{Spill: store})
+			x = mustNew(t, d, &Options{spill: store})
 			mu.Unlock()
 			m := &testkit.Model{}
 			for range 10 {
@@ -497,7 +497,7 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				store := &testkit.Spill{}
 				d := newManual(3)
-				x := mustNew(t, d, &Options{Spill: store})
+				x := mustNew(t, d, &Options{spill: store})
 				var full atomic.Bool
 				wake := x.setFull(full.Load)
 				m := &testkit.Model{}
@@ -561,7 +561,7 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
 				d := newManual(3)
-				x := mustNew(t, d, &Options{Spill: &failOnceSpill{fails: fails}})
+				x := mustNew(t, d, &Options{spill: &failOnceSpill{fails: fails}})
 				var full atomic.Bool
 				wake := x.setFull(full.Load)
 				m := &testkit.Model{}
@@ -615,7 +615,7 @@ func openRig(t *testing.T, dir string, dest Destination, quota int64, adjust ...
 		t.Fatal(err)
 	}
 	so := &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Spill(), OnError: r.events.Add}
-	o := &Options{Spill: r.store, OnError: r.events.Add}
+	o := &Options{spill: r.store, OnError: r.events.Add}
 	for _, fn := range adjust {
 		fn(so, o)
 	}
@@ -818,7 +818,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 		store.Fail(testkit.ErrDisk)
 		release := make(chan struct{})
 		events := &testkit.Events{}
-		x, w := overSlabs(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add},
+		x, w := overSlabs(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{spill: store, OnError: events.Add},
 			&slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
 		began := time.Now()
 		lost := 0
@@ -915,7 +915,7 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 		d := time.Since(began)
 		return d > 30*time.Second && d < 10*time.Minute+30*time.Second
 	}}
-	x := mustNew(t, SendFunc(Traits{}, sink.Send), &Options{Spill: store})
+	x := mustNew(t, SendFunc(Traits{}, sink.Send), &Options{spill: store})
 	slots := make([]layout.Slot, perBatch)
 	data := make([]byte, perBatch*32)
 	var accepted uint64
@@ -981,7 +981,7 @@ func TestDeadBesideHealthy(t *testing.T) {
 				for i, s := range sinks {
 					o := &Options{}
 					if spill {
-						o.Spill = &testkit.Spill{}
+						o.spill = &testkit.Spill{}
 					}
 					_, writers[i] = overSlabs(t, SendFunc(Traits{}, s.Send), o, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
 				}

@@ -16,7 +16,7 @@ import (
 // The ledger reads the account of the spool after each call, in the same critical section in which
 // it accounts for the result of the call.
 type spooling struct {
-	spill   Spill // nil: none
+	spill   spill // nil: none
 	m       *machine
 	flushes *flushes
 	events  *callback.Reporter

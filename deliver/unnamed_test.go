@@ -41,7 +41,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 				}
 				return some(ctx, b)
 			}
-		}(), Options{Spill: &testkit.Spill{}}},
+		}(), Options{spill: &testkit.Spill{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

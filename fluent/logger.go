@@ -134,7 +134,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 func (l *Logger) begin() {
 	l.first.Do(func() {
 		if l.ErrorHandler != nil {
-			l.Output.SetErrorHandler(l.ErrorHandler)
+			outputhook.SetErrorHandler(l.Output, l.ErrorHandler)
 		}
 		l.begun.Store(true)
 	})

@@ -25,7 +25,6 @@ type testConfig struct {
 	DeadLetter     deliver.ErrorHandler
 	DeadLetterFile string
 	SpoolDir       string
-	Spill          deliver.Spill
 	SpoolBytes     int64
 	SpoolSync      string
 	CrashDir       string
@@ -40,7 +39,7 @@ func (c testConfig) options() []forebay.OutputOption {
 		o.BufferBytes, o.Slab.SlabBytes, o.Slab.FlushInterval, o.Slab.MaxRecord = c.BufferBytes, c.SlabBytes, c.FlushInterval, c.MaxRecord
 		o.CloseTimeout, o.FallbackFile, o.DeadLetterFile, o.SpoolDir, o.CrashDir = c.CloseTimeout, c.FallbackFile, c.DeadLetterFile, c.SpoolDir, c.CrashDir
 		o.Deliver.PendingLimit, o.Deliver.Handler, o.Deliver.DeadLetter = c.PendingLimit, c.ErrorHandler, c.DeadLetter
-		o.Deliver.Spill, o.Deliver.Retry, o.Deliver.Breaker = c.Spill, c.Retry, c.Breaker
+		o.Deliver.Retry, o.Deliver.Breaker = c.Retry, c.Breaker
 		o.Spool.MaxBytes, o.Spool.Sync = c.SpoolBytes, c.SpoolSync
 	})}
 	if c.Name != "" {

@@ -27,6 +27,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/diskqueue"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
@@ -289,10 +291,10 @@ func (c *custody) open() {
 		t.Fatal(err)
 	}
 	eo := deliver.Options{
-		Spill:   c.s,
 		Retry:   &deliver.RetryOptions{MaxAge: -1}, // a test run takes days of simulated time
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}
+	outputhook.SetSpill(&eo, c.s)
 	if c.what.age {
 		eo.Retry.MaxAge = time.Minute
 	}
@@ -397,7 +399,7 @@ func (c *custody) readDisk() diskContent {
 			held := s.Held(im.UUID, 1, math.MaxUint64)
 			for _, r := range im.Records {
 				id := c.idLocked("slabs", r)
-				if !slices.ContainsFunc(held, func(t batch.Tickets) bool { return t.First <= r.Ticket && r.Ticket <= t.Last }) {
+				if !slices.ContainsFunc(held, func(t layout.Tickets) bool { return t.First <= r.Ticket && r.Ticket <= t.Last }) {
 					l.slabs = append(l.slabs, id)
 				}
 			}

@@ -23,6 +23,23 @@ var (
 	// settled by deadline. It is for callers that continue to write for a while.
 	Drain func(output any, deadline time.Time)
 
+	// CloseTimeout returns OutputOptions.CloseTimeout of a *deliver.Output.
+	CloseTimeout func(output any) time.Duration
+
+	// Refuse counts a record that its producer does not write to a *deliver.Output, as if it had
+	// been written and dropped for the reason r: for example one that could not be encoded. If p is
+	// not nil, it is the record or a part of it, and Refuse copies it for the dead letters, with
+	// cause. The error wraps slab.ErrDropped, or batch.ErrClosed after Close.
+	Refuse func(output any, p []byte, m batch.Meta, r batch.Reason, cause error) error
+
+	// SetErrorHandler replaces Options.Handler of a *deliver.Output by a deliver.ErrorHandler, at
+	// any time. It does nothing for a destination that answers within Send (Traits.Inline).
+	SetErrorHandler func(output, handler any)
+
+	// SetSpill sets the spool of an Output that is created with a *deliver.Options and without a
+	// SpoolDir. spill has the methods of deliver.spill. It is for tests.
+	SetSpill func(options, spill any)
+
 	// Direct returns a function that sends batches to a deliver.Destination without an outlet, for
 	// callers that handle failures themselves, such as diskqueue.Spool.Replay. send returns when
 	// its batch is answered or its context ends. All calls use one session. It ends when the

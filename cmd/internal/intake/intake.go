@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -113,7 +114,7 @@ func (intake *Intake) TooLong(at int64) {
 	intake.In.Oversize.Add(1)
 	for i := range intake.Outs {
 		if out := &intake.Outs[i]; intake.aheadPositions[i].wants(at) {
-			intake.aheadPositions[i].recordOversize(out.Output, out.Delivery.Refuse(nil, batch.Meta{}, batch.Oversize, nil))
+			intake.aheadPositions[i].recordOversize(out.Output, outputhook.Refuse(out.Delivery, nil, batch.Meta{}, batch.Oversize, nil))
 		}
 	}
 }
@@ -263,7 +264,7 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			rec = intake.terminated
 		}
 		if err != nil {
-			intake.aheadPositions[i].record(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
+			intake.aheadPositions[i].record(out.Output, at.safe, outputhook.Refuse(out.Delivery, record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
 		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {

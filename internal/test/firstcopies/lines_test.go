@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/diskqueue"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/netsink"
 	"github.com/forebay-log/forebay/slab"
@@ -148,7 +149,7 @@ func (lw lineWalk) run(tr *walkRound) (uint64, int) {
 			tr.Fatal(err)
 		}
 		defer s.Close()
-		do.Spill = s
+		outputhook.SetSpill(&do, s)
 		if r.IntN(2) == 0 {
 			so.WhenFull = slab.Spill()
 		}
