@@ -61,7 +61,7 @@ func TestDestinationAnswersAfterTheReport(t *testing.T) {
 			store := slowDisk{new(testkit.Spill), make(chan struct{}, 1)}
 			store.gate <- struct{}{} // the first Append does not wait
 			d := newManual(2)
-			x := mustNew(t, d, &Options{Spill: store})
+			x := mustNew(t, d, &Options{spill: store})
 			full := false
 			wake := x.setFull(func() bool { return full })
 			m, from := &testkit.Model{}, logFor(x, how)
