@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,12 +16,17 @@ import (
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/stdio"
+	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // fileMemory is the number of bytes of slabs for a file. Input can fill one half while the other
 // half is written.
 const fileMemory = 1 << 20
+
+// minRotate is the minimum of --rotate-size. A smaller number is probably a number of MiB without
+// its unit.
+const minRotate = 4 << 10
 
 // fileDest is the destination file:PATH.
 type fileDest struct{}
@@ -107,6 +113,9 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	if o.RotateBytes == 0 && o.RotateEvery == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
 		return nil, errors.New("--keep, --keep-for and --compress need --rotate-size or --rotate-every: they apply to rotated files")
 	}
+	if o.RotateBytes != 0 && o.RotateBytes < minRotate {
+		return nil, fmt.Errorf("--rotate-size %s is too small: use %s or more, such as 100MiB", units.FlagSize(o.RotateBytes), units.FlagSize(minRotate))
+	}
 	if o.RotateEvery != 0 && o.RotateEvery < time.Second {
 		return nil, fmt.Errorf("--rotate-every %s is too short: use a second or more", o.RotateEvery)
 	}
@@ -118,9 +127,9 @@ func FileOptions(c *Spec) (*file.Options, error) {
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
-		return nil, vfs.Cause(err)
+		return nil, errors.New(console.WriteRemedy(fmt.Sprintf("cannot open %q: %s", path, vfs.Cause(err))))
 	}
-	s := stdio.New(f, path)
+	s := stdio.New(f, strconv.Quote(path))
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 

@@ -40,6 +40,8 @@ func TestExitCodeOfOptions(t *testing.T) {
 		{exit.UsageCode, "--to forward+tls://h --tls-cert x"},
 		{exit.UsageCode, "--to tls://h:1 --tls-key x"},
 		{exit.UsageCode, "--to file:/none/x --rotate-every 1ms"},
+		{exit.UsageCode, "--to file:/none/x --rotate-size 1"},
+		{exit.UsageCode, "--to file:/none/x?rotate-size=100"},
 		{exit.UsageCode, "--to stdout: --fallback loki://h?label=app"},
 
 		{exit.ConfigCode, "--to loki://"},

@@ -134,7 +134,9 @@ msgid) have no flag. --fallback accepts the options of its kind of destination.
 
 The first ? of a --to begins its options. In a path, write %3F for ? and %25 for %. In the
 value of an option, write %26 for &, %25 for %, and %40 for @, because a --to that names a server
-must not contain @. No option holds a secret: passwords, keys and tokens are in files.
+must not contain @. Put passwords, keys and tokens into files, such as --bearer-token-file. Other
+users of the machine can read the command line: a header or param with a secret is accepted, with
+a warning. In the file of forebay run, write ${NAME} for an environment variable.
 
 The next run delivers the records in --spool and --crash-safe to the --to with the same
 destination and the same label, label-from, tenant, tag, tag-from, resource, hec and syslog

@@ -117,7 +117,7 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	c := newConfig("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
-	giveOptions(t, &c.Options, "--rotate-size", "100", "--compress", "gzip")
+	giveOptions(t, &c.Options, "--rotate-size", "4KiB", "--compress", "gzip")
 	stderr, err := runText(t, c, strings.Repeat("a line of some length\n", 1000))
 	if err != nil || !strings.Contains(stderr, "a.log accepted=1000 delivered=1000; ") {
 		t.Error(err, stderr)

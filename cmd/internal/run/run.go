@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -46,6 +47,9 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 			return exit.Config(err)
 		}
 		return exit.OrConfig(err)
+	}
+	if text := dest.VisibleSecrets(slices.Concat(c.Outs, slices.Collect(maps.Values(c.Fallbacks)))...); text != "" && !c.Named {
+		p.Console.Say("%s", text)
 	}
 	if err := p.OpenInputs(); err != nil {
 		p.abandon()

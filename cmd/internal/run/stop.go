@@ -9,8 +9,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// ErrDeadline is the cause of contexts that end at --drain-timeout.
-var ErrDeadline = errors.New("--drain-timeout passed")
+// ErrDeadline is the cause of contexts that end at --drain-timeout. Delivery ends before that,
+// because the last part of the time is for error handlers and the disk.
+var ErrDeadline = errors.New("the delivery time of --drain-timeout is over")
 
 // An Ending controls the end of a pipeline. The method Begin stops the inputs and sets a deadline.
 // A second signal cancels Ctx. Only the goroutine of Pipeline.run uses an Ending.

@@ -46,8 +46,8 @@ type Option struct {
 	OfFile      bool     // the value names a file that is read
 }
 
-// Options contains all options, in the order of --help. Secrets are in files, so no value of an
-// option is a secret.
+// Options contains all options, in the order of --help. Secrets are in files. Only the values of
+// header and param can be secrets.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
@@ -95,7 +95,7 @@ var Options = []*Option{
 		Initial: func() Value { return new(Toggle) }},
 
 	{Name: "rotate-size", Go: "file.Options.RotateBytes", Of: files,
-		Usage:   "file: begin a new file before this size is exceeded; a longer single line exceeds it (default 0: never)",
+		Usage:   "file: begin a new file before this size is exceeded, at least 4KiB; a longer single line exceeds it (default 0: never)",
 		Initial: func() Value { return new(Size) }},
 	{Name: "rotate-every", Go: "file.Options.RotateEvery", Of: files,
 		Usage:   "file: period in UTC after which a new file begins, such as 24h or 1h (default 0: never)",
@@ -173,9 +173,9 @@ var Options = []*Option{
 		Initial: func() Value { return new(List) }},
 	{Name: "no-id", Go: "httpsink.Config.NoID", Of: https, Usage: "http: do not send an _id to Elasticsearch; lines may then be stored twice",
 		Initial: func() Value { return new(Toggle) }},
-	{Name: "header", Go: "httpclient.Options.Headers", Of: https, Sensitive: true, Usage: "http: header of each request, `NAME:VALUE`; may be repeated. Tokens go into --bearer-token-file (default: none)",
+	{Name: "header", Go: "httpclient.Options.Headers", Of: https, Sensitive: true, Usage: "http: header of each request, `NAME:VALUE`; may be repeated. Not for secrets: use --bearer-token-file (default: none)",
 		Initial: func() Value { return new(List) }},
-	{Name: "param", Go: "httpsink.Config.URL", Of: https, Sensitive: true, Usage: "http: query parameter of the URL, `NAME=VALUE`; may be repeated (default: none)",
+	{Name: "param", Go: "httpsink.Config.URL", Of: https, Sensitive: true, Usage: "http: query parameter of the URL, `NAME=VALUE`; may be repeated. Not for secrets (default: none)",
 		Initial: func() Value { return new(List) }},
 
 	{Name: "facility", Go: "netsink.Options.Facility", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},

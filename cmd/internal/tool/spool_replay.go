@@ -105,6 +105,9 @@ Exit codes:
 			if err != nil {
 				return err
 			}
+			if text := dest.VisibleSecrets(c); text != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "forebay: "+text)
+			}
 			dirs, err := spoolDirs(args[0])
 			if err != nil {
 				return err
