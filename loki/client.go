@@ -61,9 +61,11 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 	}
 	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery} // a proxy may require a secret query
 	for name, value := range c.HTTP.Headers {
+		// The value consists of a scheme and the secret, which may also appear alone.
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			_, token, _ := strings.Cut(value, " ")
 			s.secrets = append(s.secrets, value, token)
+		// A shorter value is probably no secret, and replacing it would garble texts.
 		} else if len(value) >= 4 {
 			s.secrets = append(s.secrets, value)
 		}
@@ -104,6 +106,7 @@ func (s *client) preallocate() (err error) {
 		b.out = nil
 	}
 	s.bufs.put(b)
+	// A batch of short records needs the most entries in the slices of a push.
 	const short = 128 // bytes of a short record
 	n := s.c.BatchBytes/short + 64
 	p := newPush()
@@ -148,6 +151,7 @@ func (s *client) getPush() *push {
 // release clears p and keeps it for the next getPush. A large push is left to the garbage
 // collector.
 func (s *client) release(p *push) {
+	// A batch of many short records must not keep memory forever.
 	if cap(p.recs) > 1<<16 {
 		return
 	}
@@ -173,6 +177,8 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	p.outcomes[i] = refused
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The outlet reports one error for a batch, and each dead letter gets the error of its own
+	// reason.
 	if p.firstRefusal == nil {
 		p.firstRefusal = err
 	}

@@ -34,6 +34,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 		a := &attrs[i]
 		switch a.Value.Kind() {
 		case slog.KindAny:
+			// Evaluating a value twice is harmless if no method of the user is called.
 			if !t.e.values.CallsMethods(a.Value.Any()) {
 				break
 			}
@@ -43,6 +44,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 			if node != nil {
 				c = node.children[a.Key]
 			}
+			// The attribute is written only to the line, so it is evaluated only once anyway.
 			if c == nil && !t.e.metadataAll && a.Key != "" {
 				break
 			}
@@ -57,6 +59,8 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 				if depth == 0 {
 					own = t.p.evaluated[:0]
 				}
+				// The first changed attribute: copy the unchanged ones before it, because the slice
+				// belongs to the caller.
 				own = append(slices.Grow(own, len(attrs)), attrs[:i]...)
 			}
 			own = append(own, slog.Attr{Key: a.Key, Value: v})
@@ -79,6 +83,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 // node of the tree of picks for its attributes.
 func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
 	if v.Kind() == slog.KindLogValuer {
+		// A LogValuer can return groups with further LogValuers without end.
 		if t.p.evaluations >= maxEvaluations {
 			return v, false
 		}
@@ -137,6 +142,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 // that encodes itself as JSON or text.
 func (t *evaluator) textError(err error) error {
 	if t.e.kind.isFormatter() {
+		// A foreign Formatter may look for the methods of the error, which a wrapper would hide.
 		if values.WritesItself(err) && t.e.kind != encodeFormatter {
 			return err
 		}
@@ -228,6 +234,7 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 			c = node.children[a.Key]
 		}
 		kind := a.Value.Kind()
+		// Nothing within this attribute is promoted.
 		if c == nil && !e.metadataAll && a.Key != "" {
 			continue
 		}
@@ -260,6 +267,7 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 // and c the pick of this group, or nil. The attributes of a group without a name belong to the
 // enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
+	// The limits stop groups that contain themselves.
 	if p.expansions++; depth >= values.MaxGroups || p.expansions > values.MaxExpansions {
 		return
 	}
@@ -274,6 +282,7 @@ func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	if c != nil || e.metadataAll {
 		e.walk(p, r, c, attrs, depth+1)
 	}
+	// The path is shared by all attributes of the record, so each group removes its part.
 	p.path = p.path[:before]
 }
 
@@ -284,6 +293,7 @@ func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v sl
 	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
 	text := p.buf[start:len(p.buf):len(p.buf)]
 	if c != nil {
+		// The tenant is a header of the request, and becomes neither label nor metadata.
 		if c.tenant {
 			p.tenant = text
 			return

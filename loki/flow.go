@@ -35,6 +35,7 @@ func (s *client) assignRequests(p *push) {
 	for i := range p.groups {
 		p.groups[i].place = s.placeOf(p, &p.groups[i], now)
 	}
+	// One value for the whole batch: concurrent requests may lower the limit.
 	most := int(s.maxShared.Load())
 	for i := range p.groups {
 		g := &p.groups[i]
@@ -51,6 +52,8 @@ func (s *client) assignRequests(p *push) {
 				o.place, size = placed, size+o.size()
 			}
 		}
+		// A 204 response confirms only the last stream, so the order decides which stream is
+		// confirmed next.
 		slices.SortStableFunc(p.segs[from:], func(a, b segment) int {
 			return cmp.Compare(b.st.trust.rank(b.st.pace.lastAccepted.Load(), now), a.st.trust.rank(a.st.pace.lastAccepted.Load(), now))
 		})
@@ -66,6 +69,7 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	switch {
 	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns: // Loki has recently refused the stream or limited its rate
 		return alone
+	// The tenant has too many streams, so Loki may not be able to create this one.
 	case st.owner.streamsLimitedUntil.Load() > ns && !st.trust.isConfirmed(now):
 		return alone
 	case g.size() > s.c.Limits.MaxRequestBytes, !st.trust.mayShare(first, last, now):
@@ -105,6 +109,8 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
+			// At least one record is sent, even if it exceeds the limit: the server decides about
+			// it.
 			size += len(p.recs[g.order[to]].data) + entryExtra
 			if to > from && size > s.c.Limits.MaxRequestBytes {
 				break
@@ -138,6 +144,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		seg.st = home
 		s.move(p, &seg, to)
 	}
+	// A stream that was refused recently is not tried first: each attempt would cost a request.
 	if home.isFull() {
 		if to := s.streams.spare(home, seg.level); to != nil {
 			move(to)
@@ -151,18 +158,21 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		seg.st.fullReason.Store(uint32(a.why))
 		seg.st.fullUntil.Store(time.Now().Add(fullPeriod).UnixNano())
 		to := s.streams.spare(home, seg.level)
+		// No other stream is left, so the records remain open.
 		if to == nil || to == seg.st {
 			break
 		}
 		move(to)
 		a = s.post(ctx, p, seg)
 	}
+	// Records must not wait forever for a stream that Loki never accepts.
 	if a.kind == tooManyStreams && home.unacceptedFor(time.Now()) >= streamTimeout {
 		return s.refuseAll(p, seg, streamsFull, a.err)
 	}
 	single := len(seg.order) == 1
 	switch a.kind {
 	case accepted:
+		// Acceptance of a spare stream also counts, because the records did not have to wait.
 		home.unacceptedSince.Store(0)
 		s.store(p, seg.order)
 		return a
@@ -202,6 +212,7 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 // accepted.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
+	// The text names no entry of this request, so it is treated like an unknown refusal.
 	if n == 0 {
 		a.kind = requestRefused
 		if len(seg.order) == 1 {

@@ -31,6 +31,8 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
 	for i := range segs {
+		// The headers are allocated at once, because growing heads would move the headers to which
+		// spans refers.
 		n += before + len(segs[i].st.labels)
 	}
 	heads := slices.Grow(b.heads[:0], n)
@@ -53,9 +55,13 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 				r++
 				n += len(p.recs[r].data)
 			}
+			// The field next of a record guarantees that its bytes follow those of the previous
+			// record in one run.
 			b.spans = append(b.spans, unsafe.Slice(unsafe.SliceData(first), n))
 			entries += n
 		}
+		// The length of the stream is known only now. Its varint has a fixed size, so it can be
+		// stored afterwards.
 		putPadded(head[1:1+lenBytes], uint64(len(head)-1-lenBytes+entries))
 		b.size += len(head) + entries
 	}
@@ -77,6 +83,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	case wireGzip:
 		s.bufs.buildJSON(b, p, segs)
 		b.out = s.bufs.alloc(b.own[1], gzipBound(b.size))
+		// A compressor is large, so each requestBuf keeps its own.
 		if b.zip == nil {
 			b.zip = compression.NewGzip()
 		}

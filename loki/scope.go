@@ -122,10 +122,12 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	var st *stream
 	attrs := r.Attrs
 	if e.picks == nil {
+		// Without picks the stream depends only on the level, and was created by newEncoder.
 		m.Stream = e.byLevel[values.LevelIndex(r.Level)]
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
+		// Values are evaluated before they are picked, so that the line, labels and metadata agree.
 		settled := s.evaluate(p, r, attrs)
 		s.pick(p, r, settled)
 		st = e.stream(p, values.LevelIndex(r.Level))
@@ -150,6 +152,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	if err != nil {
 		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
 	}
+	// The line must be UTF-8. Only a Formatter may write anything else.
 	if e.kind.isFormatter() && !utf8.Valid(dst[start+lineHead:]) {
 		line := bytes.ToValidUTF8(dst[start+lineHead:], []byte("\ufffd"))
 		dst = append(dst[:start+lineHead], line...)
@@ -224,6 +227,7 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 			continue // Loki drops empty values
 		}
 		more := len(m.name) + len(m.value)
+		// Loki would refuse an entry with more metadata.
 		if n >= c.Limits.MaxMetadataPairs || size+more > c.Limits.MaxMetadataBytes {
 			e.observed.inc(metadataLeftOut)
 			continue
@@ -285,6 +289,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		return e.deny(p, badTenant)
 	}
 	tenant := p.tenant
+	// In a stream definition, an empty tenant is the tenant of the Config.
 	if string(tenant) == c.Tenant {
 		tenant = nil
 	}
@@ -292,6 +297,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	for i, v := range p.labels {
 		switch {
 		case len(v) == 0:
+		// This label was demoted for all records.
 		case e.slots[i].values.exceeded.Load():
 			e.demote(p, i, labelManyValues)
 		case n >= c.Limits.MaxLabels:
@@ -303,6 +309,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 	}
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
+	// Usually the stream exists, and finding it acquires no lock.
 	st := e.streams.find(p.key)
 	if st == nil {
 		if e.demoteExceeded(p) { // an existing stream has no new label values
@@ -311,6 +318,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		st = e.streams.add(p.key, false)
 	}
 	if st == nil {
+		// MaxStreams is reached. Without labels from attributes, few streams are needed.
 		for i, v := range p.labels {
 			if len(v) > 0 {
 				e.demote(p, i, streamsFull)

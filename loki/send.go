@@ -90,6 +90,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 		for k := range run.Len() {
 			slot := run.Slot(k)
 			r := rec{data: run.Record(k), time: slot.Time, group: -1, next: k > 0}
+			// Consecutive records usually have the same stream, which saves a lookup.
 			if st == nil || slot.Stream != last {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
@@ -121,6 +122,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	for i := range p.groups {
 		g := &p.groups[i]
 		n := g.bytes
+		// The capacity is the number of records, so the appends below stay within this part.
 		g.order, g.bytes = p.order[at:at:at+n], 0
 		at += n
 	}
@@ -134,6 +136,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 		g.bytes += len(r.data)
 	}
 	for i := range p.groups {
+		// Loki refuses an entry that is too far behind the newest entry of its stream.
 		p.sort(p.groups[i].order)
 	}
 }
@@ -201,6 +204,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 			}
 			continue
 		}
+		// Without the response it is unknown what Loki has stored, and the session has ended.
 		if g.openCause.kind == unanswered && ctx.Err() != nil {
 			return o, false
 		}
@@ -237,6 +241,7 @@ func (s *client) advise(g *group) batch.Advice {
 	case tooManyStreams:
 		return batch.HoldStreams
 	case limited:
+		// Only this stream or tenant is limited, so all other records are sent.
 		if s.othersHaveRoom(g.st, g.openCause.stream, time.Now()) {
 			return batch.HoldStreams
 		}
