@@ -85,6 +85,7 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 // remained, the next process would read the dropped records again, after newer ones.
 func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
+	// drop removes entries from the queue during the loop, so it runs over a copy.
 	for _, other := range slices.Clone(k.queue.ring) {
 		if other.h == h && (other.place == waiting || other.place == parked) {
 			n += k.drop(other, batch.Failed)
@@ -124,6 +125,7 @@ func (k *accounting) expire(now time.Time, held bool) {
 	k.sweepAt = now.Add(max(time.Millisecond, min(time.Second, age/10)))
 	var n uint64
 	for _, e := range slices.Clone(k.queue.ring) {
+		// Entries that the session or the handler has are left to their answers.
 		if failing && e.place == waiting || e.place == parked && (failing || e.suspect == nil) {
 			n += k.expireEntry(now, e)
 		}
@@ -157,6 +159,7 @@ func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 		return k.drop(e, batch.Expired)
 	}
 	before := countable(e.b)
+	// The remaining records keep their order and their memory.
 	e.b = e.b.Select(nil, keep)
 	var d batch.Drops
 	d[batch.Expired] = before - countable(e.b)

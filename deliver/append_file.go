@@ -15,7 +15,7 @@ import (
 type appendFile struct {
 	path string
 
-	mu     sync.Mutex // guards the rest, held while writing
+	mu     sync.Mutex // held while writing; guards the fields below
 	f      *os.File   // nil: not open yet
 	closed bool
 }
@@ -31,6 +31,7 @@ func (a *appendFile) open() error {
 	if a.f != nil && vfs.LinkOf(a.f, a.path) == vfs.Linked {
 		return nil
 	}
+	// With O_APPEND, several outputs or processes can append to the same file.
 	f, err := os.OpenFile(a.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -38,6 +39,8 @@ func (a *appendFile) open() error {
 	if err := endLine(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
+	// The old file is closed last. If opening fails, the handle to the old file is kept for the
+	// next attempt.
 	if a.f != nil {
 		_ = a.f.Close()
 	}

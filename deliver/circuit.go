@@ -169,11 +169,12 @@ func (c *circuit) moved(now time.Time, from, to breaker.State) {
 
 // subscribers are the receivers of the transitions of a circuit.
 type subscribers struct {
-	mu     sync.Mutex // leaf; guards the rest. It is never held while waiting.
+	mu     sync.Mutex // leaf lock; guards the fields below. It is never held while waiting.
 	all    []*subscriber
 	closed bool
 }
 
+// A subscriber is one receiver. subscribers.mu guards it.
 type subscriber struct {
 	ch   chan Transition
 	lost uint64

@@ -104,6 +104,8 @@ func SendFunc(t Traits, send func(ctx context.Context, b *batch.Batch) batch.Out
 	return sendFunc{t, send}
 }
 
+// A sendFunc is the Destination of SendFunc. Each of its sessions calls the function for each
+// batch.
 type sendFunc struct {
 	t    Traits
 	send func(context.Context, *batch.Batch) batch.Outcome

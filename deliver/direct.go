@@ -60,6 +60,7 @@ var errRefused = errors.New("the session accepts no more records")
 // first, exchange ends the session.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
 	if s.life == nil {
+		// The session has no loop: this goroutine reads its reports.
 		s.life = newLife(s.driver, make(chan struct{}, 1), 0)
 	}
 	l := s.life

@@ -51,6 +51,7 @@ type toOutput struct {
 	asJSON bool
 }
 
+// handle is the function of the contextHandler that ToOutput returns.
 func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) batch.Outcome {
 	var buf []byte
 	for i, rec := range b.All() {

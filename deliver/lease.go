@@ -28,6 +28,7 @@ func (c *countedLease) Pins() (int, int)    { return 0, 1 }
 func (c *countedLease) Open() int           { return c.count }
 func (c *countedLease) Release()            {}
 
+// Settle is called with ledger.mu held.
 func (c *countedLease) Settle(n int) bool {
 	if n > c.count {
 		return false

@@ -115,10 +115,10 @@ func (l *ledger) readSpillLocked(out *countedLease) {
 }
 
 // close ends the account when the time of Close is over: from now on it does not change, so that it
-// agrees with the report, although a call that hangs may still settle records. Records in crash-safe
-// memory stay pending in the log, and those in the spool stay pending there. All other records count
-// as dropped, although they may be in the spool or may still arrive. unknown is the number of dropped records that may have been sent and have no
-// answer.
+// agrees with the report, although a call that hangs may still settle records. Records in
+// crash-safe memory stay pending in the log, and those in the spool stay pending there. All other
+// records count as dropped, although they may be in the spool or may still arrive. unknown is the
+// number of dropped records that may have been sent and have no answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type deadLetters struct {
 
 	failed atomic.Uint64 // number of refused records whose dead letter could not be written
 
-	mu      sync.Mutex // leaf; guards the rest
+	mu      sync.Mutex // leaf lock; guards the fields below
 	queue   []letter
 	idle    chan struct{} // closed when the goroutine has ended; nil: it does not run
 	failing episode
@@ -199,6 +199,7 @@ func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler
 		return nil
 	}
 	return contextHandler(func(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+		// The driver is notified only about records that it has refused itself.
 		if u, ok := cause.(unacceptedError); ok {
 			cause = u.error
 		} else if notify != nil {

@@ -29,7 +29,7 @@ type life struct {
 	call call
 	sess Session
 
-	mu    sync.Mutex // leaf; guards the rest
+	mu    sync.Mutex // leaf lock; guards the fields below
 	queue []report
 	spare []report
 	pass  sessionFilter
@@ -84,6 +84,8 @@ type report struct {
 	err  error
 }
 
+// A reportKind is the kind of a report. Opened and closed reach the outlet even after the end of
+// the session.
 type reportKind uint8
 
 const (

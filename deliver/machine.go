@@ -198,6 +198,7 @@ func (m *machine) oldest() (record, taken time.Time) {
 // because the open records must be sent first. It also sends nothing while too many dead letters
 // wait, because a refused record needs room for its dead letter.
 func (m *machine) deliver(now time.Time) (action, bool) {
+	// All batches are answered, so the open records may be sent again.
 	if m.sess.awaited == 0 {
 		m.sess.regroup = false
 	}
@@ -206,6 +207,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 			m.parking.leave(m.queue.suspect(s))
 		}
 	}
+	// Next may change the phase of the search, so it is called even if nothing can be sent now.
 	step := m.poison.Next(now)
 	if now.Before(m.health.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.lettersFull() {
 		return action{}, false
@@ -213,6 +215,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if step.Suspect != nil {
 		return m.probe(now, step)
 	}
+	// Refusing parked records may free the memory that callers need, so the other checks are
+	// repeated.
 	if m.parking.makeRoom(now, m.handler.needs.drops) {
 		return action{do: doAgain}, true
 	}
@@ -220,6 +224,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.awaited >= m.set.traits.Window) {
 		return action{}, false
 	}
+	// Admit makes the circuit half-open, so it is called only if there is something to send or to
+	// read.
 	limit, ok, _ := m.brk.Admit(now)
 	switch {
 	case !ok:
@@ -257,6 +263,7 @@ func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) a
 			k = min(k, l)
 		}
 	}
+	// A success of a limited batch makes the circuit raise its limit.
 	e.cut = circuitLimit > 0 && circuitLimit < n
 	if k = m.health.fits(e.b, k); k < n {
 		m.queue.split(e, k)
@@ -280,6 +287,7 @@ func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 		m.sess.enter(opening)
 		return action{do: doOpen}, true
 	}
+	// The reference record is a copy outside the queue and the account.
 	if step.Kind == poison.Reference {
 		e = &entry{b: step.Reference.Slice(nil, 0, 1)}
 	}
@@ -319,6 +327,8 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	if e == nil {
 		return
 	}
+	// The entry leaves the session before it is settled: from here on it is like an entry that
+	// waits.
 	m.sess.takeBack(e)
 	m.poison.Answered(now.Sub(e.at))
 	e.unknown = e.before || errors.Is(o.Why, batch.ErrUnanswered)
@@ -356,8 +366,10 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 		m.streams.taken(now, e.b, &o)
 		m.poison.Taken(now, e.b, &o)
 	}
+	// Below this line the memory of settled records may be reused.
 	m.account.enter(e, &a, &o, false)
 	m.sess.unpin(e)
+	// A session that settles records is not futile; see sessionEnded.
 	m.sess.answered = m.sess.answered || a.open < n
 	m.poison.Progress(n - a.open)
 	if a.open > 0 {
@@ -379,6 +391,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	case batch.Smaller:
 		m.health.tooLarge(e.b.Bytes())
 		m.set.post("too-large", why, uint64(k))
+		// The destination is available: it refused only the size of the batch.
 		m.brk.Worked(now, true)
 		return
 	case batch.Search:
@@ -457,6 +470,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
+	// Only is set if no other record waits that could show that the destination works.
 	c := m.poison.Failed(now, poison.Failure{
 		Kind: e.kind, Batch: e.b, Head: m.queue.first(m.disk.backlog) == e,
 		Only: len(m.queue.ring) == 1 && !m.disk.backlog, Doubt: doubt, Cut: why == errSilent, Waited: now.Sub(e.at),
@@ -492,6 +506,7 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
 		return // the attempt was given up
 	}
+	// No session is opened before this one has reported that it is closed.
 	m.sess.enter(ending)
 	n := 0
 	if e := m.queue.first(m.disk.backlog); e != nil {
@@ -530,6 +545,8 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	if !m.sess.accepts() {
 		return
 	}
+	// The oldest batch is the one at which the session probably ended, because batches are
+	// processed in order.
 	oldest, n := m.sess.takeAllBack()
 	futile := !m.sess.answered
 	if !futile && (err == nil || oldest == nil) {
@@ -578,6 +595,7 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
 	}
+	// A parked record also goes to the spool, because it may be older than the records after it.
 	e := m.queue.spillable()
 	return action{do: doSpill, e: e}, e != nil
 }

@@ -65,7 +65,7 @@ type outlet struct {
 // shared is the data that callers and the loop share. The loop calls the functions in inbox in
 // order. They pass on results of the handler and changes of the stage of Close.
 type shared struct {
-	mu    sync.Mutex // leaf; guards the rest
+	mu    sync.Mutex // leaf lock; guards the fields below
 	inbox []func(now time.Time)
 	asked []*flush // calls of Flush and Commit that the loop has not read
 	snap  snapshot

@@ -39,6 +39,8 @@ func (p *parking) partHeld(e *entry) bool {
 		}
 		byStream[rec.Stream] = append(byStream[rec.Stream], i)
 	}
+	// The order of the streams among each other does not matter, but the records of each stay in
+	// order.
 	at := slices.Index(p.queue.ring, e)
 	for i, stream := range streams {
 		part := p.queue.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
@@ -67,6 +69,8 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 			room -= e.b.Bytes()
 		}
 	}
+	// If no other stream was accepted for long, refusing held records would not help: the
+	// destination may be failing.
 	crowded := scarce && now.Sub(p.streams.others) < maxHold
 	for _, e := range p.queue.ring {
 		if e.place != parked || e.copied {
@@ -99,6 +103,8 @@ func (p *parking) move(e *entry) {
 	mem := new(copied)
 	mem.set(e.b)
 	to := &countedLease{b: &mem.b}
+	// The records move to the copy in the account first, so that they are pending in exactly one
+	// place.
 	p.led.move(old.lease, to, countable(e.b))
 	e.h, e.b = &holder{lease: to, owner: ofCopy, no: old.no, parts: 1, parked: 1}, to.b
 	old.parts--

@@ -35,6 +35,8 @@ func (s *spooling) append(now time.Time, e *entry) {
 	var out *countedLease
 	var got uint64
 	if s.note(&s.appendBad, err); err == nil {
+		// A Flush that waits for this batch must wait for it in the spool before the entry can
+		// leave the queue.
 		s.flushes.appended(e.h.no, seq)
 		if s.m.disk.staysOut(e) {
 			out, got, _ = s.next(0, 0)
@@ -47,6 +49,7 @@ func (s *spooling) append(now time.Time, e *entry) {
 // one request per flush interval could otherwise never catch up after an outage.
 func (s *spooling) pull(now time.Time) {
 	out, seq, err := s.next(s.m.set.joins())
+	// Even a call that fails may have dropped records, so the account is read first.
 	s.m.led.readSpill(out)
 	if err == io.EOF {
 		s.m.disk.notPulled(now, nil)
@@ -82,6 +85,7 @@ func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err 
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)
+	// The memory is given up even if the acknowledgment failed.
 	s.m.disk.forgotten(seq)
 }
 

@@ -73,6 +73,7 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 		if !reported {
 			s.set.post("hold", why, 1)
 		}
+	// The stream is held already. Later answers to batches in flight do not prolong the hold.
 	case !h.tried:
 		return
 	}
@@ -123,6 +124,7 @@ func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 			continue
 		}
 		if h := s.held[rec.Stream]; h != nil {
+			// An accepted record ends the series of holds.
 			h.since, h.times = now, 0
 		} else {
 			s.others = now

@@ -113,6 +113,8 @@ func (d *writer) send(b *batch.Batch) batch.Outcome {
 		}
 	}
 	d.done = skip
+	// If w panics or calls runtime.Goexit, the number of written bytes is unknown, and the deferred
+	// function stores the last known position.
 	returned := false
 	defer func() {
 		if !returned {
@@ -155,6 +157,7 @@ func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 	if s.torn == 0 && !s.again {
 		return 0, false
 	}
+	// The records of another process or output cannot contain the partly written record.
 	if b.Origin != s.origin {
 		return 0, s.torn > 0
 	}
@@ -192,6 +195,8 @@ func (d *writer) write(b *batch.Batch) error {
 		if next <= d.done {
 			continue
 		}
+		// The next record does not fit into the current file. Writing the records before it lets w
+		// rotate.
 		if end > d.done && int64(next-d.done) > room {
 			if err := d.writeTo(b, end); err != nil {
 				return err
@@ -215,6 +220,7 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 			d.bufs = append(d.bufs, data[from:to])
 		}
 	}
+	// The buffers refer to slabs, which may be reused after this call.
 	defer func() { clear(d.bufs) }()
 	if d.vec == nil || len(d.bufs) < 2 {
 		for _, data := range d.bufs {
