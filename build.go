@@ -124,6 +124,8 @@ func (b *builder) core(cfg *config) *core {
 func (b *builder) undo(c *core) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	// After a fault, connect has not marked the first output of each writer, so every output counts
+	// as first.
 	for _, o := range c.outputs {
 		o.first = true
 	}
@@ -193,6 +195,8 @@ func (b *builder) addUnrouted(c *core, cfg *config, spec *OutputSpec, shared map
 	}
 	var r *route
 	var codec batch.Codec
+	// An encoder of a type that is not comparable, such as a func, cannot be a key of the map, so
+	// its output gets a separate route.
 	if comparable := !isNil(spec.enc) && reflect.ValueOf(spec.enc).Comparable(); comparable {
 		if r = shared[spec.enc]; r == nil {
 			r, codec = b.encoder(c, spec.enc, place)

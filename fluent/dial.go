@@ -42,6 +42,7 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	}
 	if srv.tls {
 		conf := c.tls
+		// The host of the address is the name that the certificate must have.
 		if conf.ServerName == "" {
 			conf = conf.Clone()
 			conf.ServerName = srv.host
@@ -63,6 +64,8 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 		return cn, nil
 	}
 	deadline, _ := hctx.Deadline()
+	// The handshake reads and writes without a context, so its time limit is a deadline of the
+	// connection.
 	cn.nc.SetDeadline(deadline)
 	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(past) })
 	h := &handshaker{nc: cn.nc, hostname: c.Auth.Hostname, key: c.credentials.key, user: c.Auth.User, password: c.credentials.password}
@@ -79,6 +82,7 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	if !stopped {
 		return fail("authenticate with", context.Cause(hctx))
 	}
+	// The session sets separate deadlines for reading and writing.
 	cn.nc.SetDeadline(time.Time{})
 	return cn, nil
 }

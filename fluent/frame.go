@@ -158,6 +158,7 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 		r := &b.Runs[i]
 		for j := range r.Len() {
 			n := int(r.Slot(j).Len)
+			// A record that exceeds the limit alone still gets a frame.
 			if f.bytes > 0 && f.bytes+n > limit {
 				l.frames = append(l.frames, f)
 				f = frame{tag: tag, stream: stream, from: k}
@@ -247,6 +248,7 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 		if g = -1; ok {
 			g = l.groupOfTag(tag, rec.Stream)
 		}
+		// Also a missing tag is stored, so that each stream is searched only once per batch.
 		l.byID[rec.Stream] = g
 		return g, rec.Data
 	}
@@ -279,6 +281,7 @@ func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
 	clear(l.byTag)
+	// A batch of very many records must not keep its index for the lifetime of the Driver.
 	if cap(l.refs) > 1<<16 {
 		l.refs, l.order = nil, nil
 	}
@@ -423,6 +426,7 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 // empty. "size" is the number of records; see section "Option" of the specification.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
+	// The header of a map contains the number of its pairs, so they are counted first.
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
 		if has {
 			n++

@@ -57,6 +57,7 @@ func pairs(attrs map[string]any) string {
 func quoted(v any) string {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
+	// The text is for people, not for HTML.
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		return fmt.Sprint(v)
@@ -80,6 +81,7 @@ func parse(p []byte) []Record {
 	var attrs []slog.Attr
 	rec.Message, attrs = ev.Fields()
 	for _, a := range attrs {
+		// slog writes the position under "source", zap and zerolog under "caller".
 		if rec.Source == "" && (a.Key == slog.SourceKey || a.Key == "caller") {
 			if rec.Source = source(a.Value); rec.Source != "" {
 				continue
@@ -142,6 +144,7 @@ func plain(v any) any {
 	switch raw[0] {
 	case 'n':
 		return nil
+	// Package record returns an object with members as a group, so this object is empty.
 	case '{':
 		return map[string]any{}
 	}
@@ -162,6 +165,7 @@ const maxExactDigits = 15
 // number returns the value of a number in an unusual notation, such as 1.10 or 1e3.
 func number(n json.Number) any {
 	f, err := n.Float64()
+	// A longer number stays a json.Number, which keeps all digits.
 	if err != nil || len(n) > maxExactDigits {
 		return n
 	}
@@ -202,6 +206,8 @@ func (r *Recorder) patternFor(level slog.Level, msg string, args []any) pattern 
 		enc.Attrs = append(enc.Attrs, a)
 		return true
 	})
+	// The wanted values pass through the same encoder and parser as the captured ones, so their
+	// types agree.
 	line, _, err := wantScope.Append(nil, &enc)
 	if err != nil {
 		r.t.Fatalf("cannot encode the wanted attributes: %v", err)

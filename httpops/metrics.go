@@ -138,6 +138,7 @@ func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.St
 			p.output = &s.Outputs[i].Name
 			print(p, &s.Outputs[i])
 		}
+		// The samples of the next family may belong to the Router.
 		p.output = nil
 	}
 }
@@ -154,6 +155,7 @@ func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *fo
 // eachSpool is like each, for outputs with a spool.
 func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return eachDelivery(func(p *printer, d *deliver.OutputStats) {
+		// Every spool has a quota, so without a quota there is no spool.
 		if d.Spool.MaxBytes > 0 {
 			print(p, d)
 		}
@@ -201,12 +203,15 @@ func (p *printer) flagOf(label, value string, on bool) {
 func (p *printer) begin(label, value string) {
 	f := p.family
 	if !p.headWritten {
+		// The format requires HELP and TYPE once, before the first sample. A family without samples
+		// has neither.
 		p.headWritten = true
 		for _, s := range [...]string{"# HELP ", f.name, " ", f.help, "\n# TYPE ", f.name, " ", f.kind, "\n"} {
 			p.b = append(p.b, s...)
 		}
 	}
 	p.b = append(p.b, f.name...)
+	// Names of outputs are unique in a Router, so each sample has different labels.
 	if p.output != nil {
 		p.b = append(p.b, '{')
 		p.label("output", *p.output)

@@ -65,7 +65,6 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			_, token, _ := strings.Cut(value, " ")
 			s.secrets = append(s.secrets, value, token)
-			// A shorter value is probably no secret, and replacing it would garble texts.
 		} else if len(value) >= 4 {
 			s.secrets = append(s.secrets, value)
 		}

@@ -44,6 +44,7 @@ var (
 // begin returns a session over conn, and starts its reader.
 func (d *Driver) begin(l deliver.Life, conn, raw net.Conn) *session {
 	s := &session{d: d, life: l, conn: conn, raw: raw, readerDone: make(chan struct{})}
+	// A deadline in the past ends a write that hangs.
 	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
 	d.connects.Add(1)
 	d.mu.Lock()
@@ -64,6 +65,7 @@ func (s *session) read() {
 				err = errPeerClosed
 			}
 			s.readErr = err
+			// A Send in progress reports the end itself, after its answer.
 			if first, sending := s.lose(err); first && !sending {
 				s.life.End(markFatalTLS(s.wrap(err)))
 			}
@@ -83,6 +85,7 @@ func (s *session) lose(err error) (first, sending bool) {
 	s.mu.Unlock()
 	if first {
 		s.d.lost.Add(1)
+		// The raw connection is closed, because Close of a TLS connection may wait for the peer.
 		_ = s.raw.Close()
 	}
 	return first, sending
@@ -115,6 +118,7 @@ func (s *session) Send(b *batch.Batch) error {
 			Why: fmt.Errorf("netsink: %s accepts lines of text, not %s", &s.d.t, b.Codec.ContentType())})
 		return nil
 	}
+	// The connection was lost before this Send, so nothing of b is written.
 	if err := s.setSending(true); err != nil {
 		s.setSending(false)
 		return s.wrap(err)
@@ -133,6 +137,7 @@ func (s *session) Send(b *batch.Batch) error {
 		}
 		return nil
 	}
+	// The end of the context is the reason for the write error, not a fault of the peer.
 	if ended := context.Cause(s.life.Context()); ended != nil {
 		lost = ended
 	}
@@ -147,6 +152,7 @@ func (s *session) Send(b *batch.Batch) error {
 // writeBatch writes the records of b. It returns how many of them the kernel has completely
 // accepted.
 func (s *session) writeBatch(b *batch.Batch) (int, error) {
+	// The usual batch of lines is written directly from the slab.
 	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
 		return s.writeRun(&b.Runs[0])
 	}
@@ -161,6 +167,7 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 		}
 		n, err := s.write(s.buf)
 		if err != nil {
+			// The kernel has accepted n bytes, and so each record that ends within them.
 			for _, end := range s.ends {
 				if end <= n {
 					done++
@@ -188,6 +195,8 @@ func (s *session) writeRun(r *layout.Run) (int, error) {
 	if err == nil {
 		return r.Len(), nil
 	}
+	// Only complete records count as accepted. The peer discards the part of a record when the
+	// connection ends.
 	whole := 0
 	for whole < r.Len() && int(r.Slot(whole).Len) <= done {
 		done -= int(r.Slot(whole).Len)

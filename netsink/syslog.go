@@ -28,6 +28,7 @@ func (s *Config) resolveSyslog() error {
 	}
 	s.facility = slices.Index(facilities, strings.ToLower(s.Facility))
 	if s.facility < 0 {
+		// RFC 5424 §6.2.1 numbers the facilities from 0 to 23.
 		n, err := strconv.Atoi(s.Facility)
 		if err != nil || n < 0 || n >= len(facilities) {
 			return fmt.Errorf("netsink: facility %q is not one of %s, or a number up to 23", s.Facility, strings.Join(facilities, ", "))
@@ -53,6 +54,7 @@ func (s *Config) resolveSyslog() error {
 // override sets fields from the query of the destination.
 func (s *Config) override(q url.Values) error {
 	for name, values := range q {
+		// A parameter that occurs several times has its last value.
 		value := values[len(values)-1]
 		switch name {
 		case "facility":
@@ -128,6 +130,7 @@ func (s *Config) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 		dst = append(dst, ' ')
 		dst = append(dst, f...)
 	}
+	// "-" means that the message has no structured data.
 	dst = append(dst, " - "...)
 	if textual(c) {
 		return append(dst, trimNewline(rec.Data)...)

@@ -45,6 +45,7 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
+	// The number of rejected records may be in the part that was not read.
 	case !a.Whole:
 		return batch.Outcome{Open: batch.All(), Why: x.post.NoAnswer(fmt.Sprintf("the answer has more than %d bytes", maxAnswer))}
 	case !ok:
@@ -109,6 +110,7 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 			}
 			switch data = rest; tag {
 			case tagRejected:
+				// The field is an int64, and a faulty receiver may send a negative number.
 				rejected = uint64(max(int64(n), 0))
 			case tagMessage:
 				message = string(text)
@@ -141,6 +143,7 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	if b[0] != '{' || json.Unmarshal(b, &r) != nil {
 		return 0, "", false
 	}
+	// A missing number counts as 0, as in protobuf, and so does an invalid one.
 	rejected, _ = strconv.ParseUint(strings.Trim(string(r.PartialSuccess.RejectedLogRecords), `"`), 10, 63)
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
