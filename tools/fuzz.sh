@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of every module for the given time each. With --list it only says
-# which ones there are.
+# Runs every fuzz target of every module for the given time each, also after a failure. With --list,
+# it only prints their names.
 set -euo pipefail
 export GOWORK=off
 cd "$(dirname "$0")/.."
 time="${1:-30s}"
+failed=()
 # No package of a module without fuzz targets is built.
 for dir in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do
 	pkg=$(go -C "$dir" list .)
@@ -16,6 +17,7 @@ for dir in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname 
 		echo "$out"
 		# On a busy machine go test fails if an input still runs at the end of the time. That is no
 		# failure of the target: a failing input is written to a file, which the output names.
-		[ "$rc" = 0 ] || { grep -q 'context deadline exceeded' <<<"$out" && ! grep -q 'Failing input' <<<"$out"; } || exit "$rc"
+		[ "$rc" = 0 ] || { grep -q 'context deadline exceeded' <<<"$out" && ! grep -q 'Failing input' <<<"$out"; } || failed+=("$pkg $target")
 	done
 done
+[ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}"; exit 1; }
