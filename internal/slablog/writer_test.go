@@ -587,6 +587,19 @@ func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
 	})
 }
 
+// A record larger than a slab is delivered after the records of the partial slab, and before the
+// next record.
+func TestOversizeRecordKeepsItsPlace(t *testing.T) {
+	g := newGate()
+	w := mustNew(t, g, &slab.Options{SlabBytes: 1024, SlabCount: 32, FlushInterval: -1})
+	for i, n := range []int{900, 900, 50, 5000, 50, 5000, 5000, 50} {
+		mustWrite(t, w, i, n)
+	}
+	g.open()
+	closeNow(t, w)
+	wantSequence(t, numbers(t, g.String()), 0, 8)
+}
+
 func TestFlushWaitsForDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := &memory{act: func(int, []byte) (int, error) { time.Sleep(10 * time.Millisecond); return -1, nil }}
