@@ -186,9 +186,10 @@ func ParseWhenFull(s string) (WhenFull, error) {
 	return BlockFor(d), nil
 }
 
-// MaxWait returns the maximum time that a write waits: 0 if it never waits, and a negative time if
-// there is no limit.
-func (w WhenFull) MaxWait() time.Duration {
+func init() { layout.MaxWait = func(w any) time.Duration { return w.(WhenFull).maxWait() } }
+
+// maxWait implements [layout.MaxWait].
+func (w WhenFull) maxWait() time.Duration {
 	switch w.kind {
 	case whenFullDefault:
 		return layout.DefaultBlockFor

@@ -60,6 +60,14 @@ func (c *config) policyFor(l slog.Level) slab.WhenFull {
 	return c.o.WhenFull
 }
 
+// waitFor returns the maximum wait of a write of level l.
+func (c *config) waitFor(l slog.Level) time.Duration {
+	if l >= c.important.Level() {
+		return c.importantWait
+	}
+	return c.wait
+}
+
 // lastResortQueue is the maximum number of records waiting for Options.LastResort.
 const lastResortQueue = 256
 
@@ -251,7 +259,7 @@ const maxSpareWaiters = 64
 // fullLocked applies the when-full policy to a record for which there is no room. mu is held on
 // entry and return, but released during a wait.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
-	limit := w.conf.policyFor(m.Level).MaxWait()
+	limit := w.conf.waitFor(m.Level)
 	wait := limit < 0 || limit > 0 && w.store.callers.shortage < saturated
 	if !wait || !big && w.front.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
@@ -348,7 +356,7 @@ func (s *store) pressLocked() {
 // fewLocked reports whether few slabs are free although some writes never wait. Their records are
 // about to be dropped or to evict others.
 func (s *store) fewLocked() bool {
-	return (s.conf.o.WhenFull.MaxWait() == 0 || s.conf.o.ImportantWhenFull.MaxWait() == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
 
 // spills reports whether a write may wait for the consumer to move records to disk.

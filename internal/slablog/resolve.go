@@ -57,7 +57,7 @@ func Resolve(o slab.Options) (slab.Options, error) {
 		bad("CloseTimeout", o.CloseTimeout, "0 or more")
 	}
 	endless := slab.Block()
-	if o.WhenFull != endless && o.WhenFull.MaxWait() < 0 || o.ImportantWhenFull != endless && o.ImportantWhenFull.MaxWait() < 0 {
+	if o.WhenFull != endless && layout.MaxWait(o.WhenFull) < 0 || o.ImportantWhenFull != endless && layout.MaxWait(o.ImportantWhenFull) < 0 {
 		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
 	}
 	return o, errors.Join(errs...)

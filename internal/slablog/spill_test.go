@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -111,7 +112,7 @@ func TestSpillWaitsAtMostItsTimeLimit(t *testing.T) {
 				lost++
 			}
 		}
-		if d := time.Since(began); d != slab.Spill().MaxWait() || lost == 0 {
+		if d := time.Since(began); d != layout.MaxWait(slab.Spill()) || lost == 0 {
 			t.Errorf("%d lost after %s", lost, d)
 		}
 		if !s.log.Full() {

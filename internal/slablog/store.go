@@ -11,10 +11,12 @@ import (
 
 // config contains the values that New sets and that do not change afterwards.
 type config struct {
-	o        slab.Options
-	consumer Consumer
-	id       [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
-	born     time.Time
+	o             slab.Options
+	wait          time.Duration // maximum wait of o.WhenFull, see layout.MaxWait
+	importantWait time.Duration // maximum wait of o.ImportantWhenFull
+	consumer      Consumer
+	id            [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
+	born          time.Time
 	levels
 	events callback.Reporter
 }

@@ -361,7 +361,7 @@ func (k *walk) gauges(s slab.Stats) {
 	if s.OldestAge < newest || s.OldestAge > oldest {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
-	waits := k.o.WhenFull.MaxWait() != 0 || k.o.ImportantWhenFull.MaxWait() != 0
+	waits := k.w.conf.wait != 0 || k.w.conf.importantWait != 0
 	if !waits && s.OldestAge != oldest { // a call that waited may have an older record than those accepted first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
@@ -371,7 +371,7 @@ func (k *walk) gauges(s slab.Stats) {
 // policy permits.
 func (k *walk) waits() {
 	for i, c := range k.calls {
-		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol != slab.Block() && time.Since(c.at) > pol.MaxWait() {
+		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol != slab.Block() && time.Since(c.at) > k.w.conf.waitFor(c.level) {
 			k.errorf("call %d has been waiting for %v under %v", i, time.Since(c.at), pol)
 		}
 	}

@@ -43,7 +43,10 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 		r.OnError = callback.ToStderr[batch.Event]
 	}
 	w := &Writer{
-		conf:  &config{o: r, consumer: c, born: time.Now(), levels: levels},
+		conf: &config{
+			o: r, wait: layout.MaxWait(r.WhenFull), importantWait: layout.MaxWait(r.ImportantWhenFull),
+			consumer: c, born: time.Now(), levels: levels,
+		},
 		store: new(store),
 	}
 	if w.conf.spills() && !c.Spills {
