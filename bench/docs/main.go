@@ -158,7 +158,7 @@ var ticks = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
 // svg draws, for each line, the times of forebay and of its competitors relative to the best
 // competitor.
 func svg(lines []line, where string) string {
-	const left, plot, step, top = 384, 300, 28, 70
+	const left, plot, step, top = 440, 216, 28, 94
 	least, most := 0.5, 2.0
 	for _, l := range lines {
 		least, most = min(least, l.ratio), max(most, l.ratio)
@@ -185,8 +185,8 @@ func svg(lines []line, where string) string {
 	}
 	sb.WriteString(picture.Open(bottom + 34))
 	put(`<text class="ink" x="12" y="22" font-size="17" font-weight="bold">Time relative to the best competitor</text>`)
-	for i, c := range []struct{ class, text string }{{"ours", "forebay"}, {"note", "competitors with valid output"}} {
-		put(`<circle class="%s" cx="%d" cy="17" r="5"/><text class="ink" x="%d" y="22">%s</text>`, c.class, left+100*i, left+10+100*i, c.text)
+	for i, c := range []struct{ class, text string }{{"ours", "forebay"}, {"theirs", "competitors with valid output"}} {
+		put(`<circle class="%s" cx="%d" cy="43" r="5"/><text class="ink" x="%d" y="48">%s</text>`, c.class, 18+100*i, 28+100*i, c.text)
 	}
 	for _, v := range ticks[first : last+1] {
 		class := "grid"
@@ -200,7 +200,7 @@ func svg(lines []line, where string) string {
 		y := top + i*step + 8
 		put(`<text class="ink" x="%d" y="%d" text-anchor="end">%s</text>`, left-12, y+5, html.EscapeString(l.text))
 		for _, r := range l.rivals {
-			dot(r.times, y, "note", r.name)
+			dot(r.times, y, "theirs", r.name)
 		}
 		dot(l.ratio, y, "ours", "forebay")
 		put(`<text class="ink" x="%d" y="%d">%.2f × %s</text>`, left+plot+16, y+5, l.ratio, html.EscapeString(l.rival))

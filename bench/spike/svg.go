@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	left, right, top, base = 76, 20, 42, 58
+	left, right, top, base = 76, 20, 42, 76
 	panelH, titleH         = 118, 28 // heights of a panel and of the name above it
 	lowest                 = -7.0    // exponent of the smallest latency in the chart: 100 ns
 )
@@ -38,8 +38,8 @@ func writeSVG(b *strings.Builder, c *Config, results []*Result) {
 	for at := time.Duration(0); at <= span; at += step {
 		p(`<text class="ink" x="%.1f" y="%d" text-anchor="middle">%v</text>`, x(at), height-base+18, at)
 	}
-	p(`<text class="note" x="%d" y="%d">worst call in each 0.1 s, %g records/s of %d B from %d goroutines, log scale; shaded: the destination stalls</text>`,
-		left, height-14, c.Rate, c.Size, c.Callers)
+	p(`<text class="note" x="%d" y="%d">worst call in each 0.1 s, log scale; shaded: the destination stalls</text>`, left, height-32)
+	p(`<text class="note" x="%d" y="%d">%g records/s of %d B from %d goroutines</text>`, left, height-14, c.Rate, c.Size, c.Callers)
 	b.WriteString(picture.Close)
 }
 
