@@ -60,7 +60,7 @@ func Locate(dests []Destination, flag, to string) (d Destination, at, query stri
 	var why string
 	switch {
 	case to == "":
-		why = "it is empty"
+		why = "it is empty; for a file, write file:app.log"
 	case to == "-":
 		why = "for standard output, write stdout:"
 	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(to, `/\.`):
@@ -76,11 +76,12 @@ func Locate(dests []Destination, flag, to string) (d Destination, at, query stri
 			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
 		}
 	default:
-		if why = cmp.Or(setting.IsElsewhere(scheme), httpServerHint(scheme)); why == "" {
-			why = fmt.Sprintf("there is no destination %q", scheme)
-		}
+		why = cmp.Or(setting.IsElsewhere(scheme), httpServerHint(scheme))
 	}
-	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(UsageOf(dests), "\n"))
+	if why == "" { // there is no advice, so list all destinations
+		why = fmt.Sprintf("there is no destination %q\nDestinations are:\n%s", scheme, strings.TrimRight(UsageOf(dests), "\n"))
+	}
+	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why)
 }
 
 func quoteEmpty(s string) string {

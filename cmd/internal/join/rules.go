@@ -51,6 +51,9 @@ func Parse(names []string) (*Rules, error) {
 		case "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust":
 			wanted[name] = true
 		default:
+			if isWord(name) {
+				return nil, fmt.Errorf("%q is not one of %s; for lines that begin with it, write ^%s", name, strings.Join(Names, ", "), name)
+			}
 			re, err := regexp.Compile(name)
 			if err != nil {
 				return nil, fmt.Errorf("%q is neither one of %s nor a regular expression: %s", name, strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
@@ -76,6 +79,12 @@ func Parse(names []string) (*Rules, error) {
 		j.rules = []rule{userPattern}
 	}
 	return j, nil
+}
+
+// isWord reports whether name consists of lower-case letters. It is then a misspelled name rather
+// than a pattern.
+func isWord(name string) bool {
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // parseContainerLine parses a line in the selected formats of container runtimes. ok is false if

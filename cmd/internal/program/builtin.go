@@ -16,7 +16,7 @@ import (
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
-	root.SetFlagErrorFunc(nearestFlag)
+	root.SetFlagErrorFunc(explainFlag)
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "completion":
@@ -33,9 +33,13 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// nearestFlag is called for an error about a flag of cmd. If the flag is unknown, it adds the most
+// explainFlag is called for an error about a flag of cmd. If the flag is unknown, it adds the most
 // similar flag to the error.
-func nearestFlag(cmd *cobra.Command, err error) error {
+func explainFlag(cmd *cobra.Command, err error) error {
+	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "bool" {
+		value := invalid.GetValue()
+		return fmt.Errorf("invalid argument %q for %q flag: %q is neither true nor false", value, "--"+invalid.GetFlag().Name, value)
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {
 		return err

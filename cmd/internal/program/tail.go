@@ -25,8 +25,9 @@ FILE is a path or a pattern with *, ? and []. Quote a pattern, because the shell
 it only once. New files are opened as soon as the system reports them, at most a second after
 they appear, and are read from their start. A file that is renamed, deleted, or copied and
 truncated is read to its end before its successor, even if outputs were blocked at that moment;
-up to --max-rotated such files are kept open. A record that is incomplete at the end of a file
-continues in the next file. Compressed and binary files are reported and skipped.
+up to --max-rotated such files are kept open. A record that is incomplete when its file is rotated
+continues in the next file of the same path. Files that were rotated before the start, such as
+app.log.1 for app.log*, are separate files. Compressed and binary files are reported and skipped.
 
 Without --state, reading begins at the end of the files, as in tail -F, and nothing is kept on
 disk. --state DIR stores, for each file, the position up to which every output has delivered the
