@@ -97,7 +97,7 @@ type core struct {
 	routes    []*route
 	outputs   []*output // of all routes
 	steps     []step    // actions for each record, see plan
-	sole      *output   // the only output, if it is direct and nothing is redacted; otherwise nil
+	sole      *output   // the only output, if nothing is redacted; otherwise nil
 	pool      scratchPool
 	names     names
 	root      *nameLevels // levels of loggers without a name
@@ -159,7 +159,7 @@ func (c *core) plan() {
 		}
 	}
 	c.steps = append(c.steps, direct...)
-	if len(c.outputs) == 1 && len(direct) == 1 && c.redact == nil {
+	if len(c.outputs) == 1 && c.redact == nil {
 		c.sole = c.outputs[0]
 	}
 }

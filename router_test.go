@@ -397,18 +397,23 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 			}
 			// A router with one route and one output, which uses core.sole, behaves like a router
 			// with several.
-			bad.n = 0
-			ev = &eventLog{}
-			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))
-			for range 3 {
-				var wg sync.WaitGroup
-				wg.Go(func() { r.Logger().Info("m") })
-				wg.Wait()
+			for _, opts := range [][]OutputOption{{Name("b"), Direct()}, {Name("b")}} {
+				bad.n = 0
+				ev = &eventLog{}
+				r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, opts...)))
+				for range 3 {
+					var wg sync.WaitGroup
+					wg.Go(func() { r.Logger().Info("m") })
+					wg.Wait()
+				}
+				if err := r.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if st := outputStats(t, r, "b"); st.Dropped[batch.Encode] != 2 || st.Delivered != 1 {
+					t.Errorf("%v", st)
+				}
+				ev.wantOps(t, r, "b encode", "b recovered")
 			}
-			if st := outputStats(t, r, "b"); st.Dropped[batch.Encode] != 2 || st.Delivered != 1 {
-				t.Errorf("%v", st)
-			}
-			ev.wantOps(t, r, "b encode", "b recovered")
 		})
 	}
 }
