@@ -113,44 +113,46 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 // again. The other messages of the batch are settled.
 func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
-		var r received
-		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
-		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+		bubble.Test(t, func(t *testing.T) {
+			var r received
+			auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+			f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+				if helo {
+					c.Handshake(auth)
+				}
+				if n%2 == 0 {
+					io.ReadFull(c, make([]byte, 100))
+					c.Reset()
+					return
+				}
+				if m, err := c.Next(); err == nil {
+					r.add(m)
+				}
+			}}
+			defer f.Close()
+			c := testConfig{Config: Config{NoAck: true, Dial: f.Dial}}
 			if helo {
-				c.Handshake(auth)
+				c.Auth.SharedKey = "k"
 			}
-			if n%2 == 0 {
-				io.ReadFull(c, make([]byte, 100))
-				c.Reset()
-				return
+			s := newTestClient(t, c)
+			if res := s.sendOne(numbers(t, 0, 1000)); res.answered || res.err == nil {
+				t.Errorf("%+v", res)
 			}
-			if m, err := c.Next(); err == nil {
-				r.add(m)
+			sendOK(t, s, numbers(t, 0, 1000))
+			if got := r.get("forebay"); !slices.Equal(got, seq(0, 1000)) {
+				t.Errorf("%d records", len(got))
 			}
-		}}
-		c := testConfig{Config: Config{NoAck: true, Dial: f.Dial}}
-		if helo {
-			c.Auth.SharedKey = "k"
-		}
-		s := newTestClient(t, c)
-		t.Cleanup(f.Close)
-		if res := s.sendOne(numbers(t, 0, 1000)); res.answered || res.err == nil {
-			t.Errorf("%+v", res)
-		}
-		sendOK(t, s, numbers(t, 0, 1000))
-		if got := r.get("forebay"); !slices.Equal(got, seq(0, 1000)) {
-			t.Errorf("%d records", len(got))
-		}
-		// The batch consists of two messages. The server reads only the first.
-		res := s.sendOne(numbers(t, 0, 20, "x", "y"))
-		if res.answered {
-			t.Errorf("%+v", res)
-		}
-		res = s.sendOne(numbers(t, 0, 20, "x", "y"))
-		if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}) || res.Why == nil {
-			t.Errorf("%+v", res)
-		}
-		s.close()
+			// The batch consists of two messages. The server reads only the first.
+			res := s.sendOne(numbers(t, 0, 20, "x", "y"))
+			if res.answered {
+				t.Errorf("%+v", res)
+			}
+			res = s.sendOne(numbers(t, 0, 20, "x", "y"))
+			if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}) || res.Why == nil {
+				t.Errorf("%+v", res)
+			}
+			s.close()
+		})
 	}
 }
 
