@@ -676,3 +676,18 @@ func TestOldestOfEveryList(t *testing.T) {
 		}
 	}
 }
+
+// An answer that the session gave before it noticed that it was given up is ignored, because its
+// records already wait again.
+func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
+	s := &inflight{queue: &queue{set: &settings{}}, state: live}
+	e := &entry{h: &holder{}, b: lines(2)}
+	sent := s.give(time.Now(), e, poison.Queued).e.out
+	if s.answerTo(sent, &batch.Outcome{}) != e {
+		t.Error("the answer of the session is ignored")
+	}
+	s.giveUp()
+	if s.answerTo(sent, &batch.Outcome{}) != nil || s.awaited != 0 {
+		t.Errorf("an answer counts after the session was given up; %d are awaited", s.awaited)
+	}
+}

@@ -396,3 +396,34 @@ func TestPoisonIsFound(t *testing.T) {
 		}
 	}
 }
+
+// The records of a batch are searched once three consecutive sessions have ended at it. Sessions that
+// end at different batches do not start a search.
+func TestSearchStartsAfterThreeEndsOfOneBatch(t *testing.T) {
+	m := newModel(t, 1)
+	ends := func(ticket uint64) Phase {
+		m.d.Failed(m.now, Failure{Batch: m.batchOf([]record{{ticket: ticket}, {ticket: ticket + 1}}), Head: true})
+		return m.d.Phase()
+	}
+	for i, ticket := range []uint64{1, 1, 3, 1, 1} {
+		if p := ends(ticket); p != Usual {
+			t.Fatalf("after %d ends: phase %d", i+1, p)
+		}
+	}
+	if p := ends(1); p != Pieces {
+		t.Errorf("after three ends of one batch: phase %d", p)
+	}
+}
+
+// A destination that has never accepted a record gives no evidence against a record: after an outage
+// of a day, the only record is delivered.
+func TestOutageCondemnsNoRecord(t *testing.T) {
+	m := newModel(t, testkit.Seed(t))
+	m.add(1, 1)
+	up := m.now.Add(24 * time.Hour)
+	m.accepts = func([]record) (bool, time.Duration) { return m.now.After(up), 0 }
+	m.run(48 * time.Hour)
+	if len(m.condemned) > 0 || !m.delivered[1] {
+		t.Errorf("condemned %v, delivered %v", m.condemned, m.delivered)
+	}
+}

@@ -81,6 +81,29 @@ func TestWriteAfterClose(t *testing.T) {
 	checkAccount(t, w, 1, 1, batch.Drops{})
 }
 
+// A Writer refuses records after Close even if the consumer has not read the current slab, in which
+// there is space.
+func TestWriteAfterCloseBeforeTheLogIsRead(t *testing.T) {
+	w, log, err := New(&slab.Options{SlabBytes: 4096, SlabCount: 4}, Consumer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := w.Write(line(i, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.Close()
+	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, batch.ErrClosed) {
+		t.Errorf("Write after Close: %d, %v", n, err)
+	}
+	log.End(t.Context(), true)
+	log.Leave()
+	if a := log.Account(batch.Account{}); a.Accepted != 3 || a.Check() != nil {
+		t.Error(a)
+	}
+}
+
 // If Close runs concurrently with writes, each record whose write returned nil is delivered.
 func TestWriteBesideClose(t *testing.T) {
 	for range 50 {
