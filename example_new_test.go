@@ -145,7 +145,7 @@ func Example_standardLogLevel() {
 	_ = main
 }
 
-// A file for each day, in UTC. Old ones are compressed, and the last seven are kept.
+// A new file begins each day, in UTC. Old files are compressed, and the last seven are kept.
 func ExampleRotateEvery() {
 	dir, err := os.MkdirTemp("", "forebay")
 	check(err)

@@ -506,8 +506,9 @@ func (o *out) order() {
 	}
 }
 
-// check checks the output after a process has ended. The records logged in that process or left by
-// the previous one (before) must have arrived, be on disk (after), or be counted as dropped in the
+// check checks the output after a process has ended. The parameter before has the records that the
+// previous process left on disk, and after has the records on disk now. The records of before and
+// those logged in the process must have arrived, be in after, or be counted as dropped in the
 // account a. unknown is the number of unknown records in the report of Close. If the process was
 // killed, a is its account at that moment.
 func (o *out) check(a batch.Account, unknown uint64, before, after leftover, died bool) {

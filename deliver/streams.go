@@ -49,7 +49,7 @@ func (s *heldStreams) IsHeld(stream uint32) bool {
 }
 
 // Tries returns the number of consecutive holds of a stream without an accepted record. It is at
-// least 1 for a stream in held.
+// least 1 for a stream that is in the map held.
 func (s *heldStreams) Tries(stream uint32) int {
 	if h := s.held[stream]; h != nil {
 		return max(1, h.times)

@@ -27,7 +27,7 @@ var phaseSteps = []phaseStep{
 var phasesOf sync.Map
 
 // checkPhases makes every test of this package panic if a session makes a transition that is not in
-// the diagram.
+// phaseSteps.
 func checkPhases() {
 	phaseEntered = func(s *session, from, to phase) {
 		if !slices.Contains(phaseSteps, phaseStep{from, to}) {
@@ -40,7 +40,7 @@ func checkPhases() {
 }
 
 // A session passes through the expected phases in each situation. Together, the situations use
-// every transition in the diagram.
+// every transition in phaseSteps.
 func TestSessionTakesEveryDrawnPhaseTransition(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}

@@ -13,9 +13,9 @@
 //	  - The body is the message. Time and observed time are the time of the record; a record without
 //	    a time has only an observed time. A time before 1970 or after 2262, which OTLP cannot
 //	    represent, becomes the attribute original_time (RFC 3339), and the observed time is now.
-//	  - Attributes keep their types. Groups are lists of pairs, durations nanoseconds, times text
-//	    (RFC 3339), errors their message, []byte bytes. Other values are converted from their JSON.
-//	    Integers above the largest int64 are text.
+//	  - Attributes keep their types. A group becomes a list of pairs, a duration its nanoseconds, a
+//	    time its RFC 3339 text, an error its message, and a []byte a bytes value. Other values are
+//	    converted from their JSON. An integer above the largest int64 becomes text.
 //	  - Keys are unique, as OTLP requires: a duplicate key gets a "_" for each earlier one (a, a_,
 //	    a__).
 //	  - Valid trace_id and span_id attributes become the trace and span ids of the record (see

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Each transition from each state of consumerState has the result shown in the diagram.
+// Each transition from each state has the result shown in the diagram of consumerState.
 func TestBellSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*bell)

@@ -18,12 +18,12 @@ import (
 // lifeStep is a transition between states of life.
 type lifeStep struct{ from, to life }
 
-// lifeSteps are the transitions in the diagram.
+// lifeSteps are the transitions in the diagram of the type life.
 var lifeSteps = []lifeStep{
 	{accepting, closing}, {closing, closed}, {closing, retained}, {closing, abandoned},
 }
 
-// become makes each transition in the diagram and rejects all others.
+// become makes each transition in lifeSteps and rejects all others.
 func TestLifeSteps(t *testing.T) {
 	defer func(f func(from, to life)) { wrongLife = f }(wrongLife)
 	for from := accepting; from <= abandoned; from++ {

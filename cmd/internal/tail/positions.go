@@ -210,8 +210,9 @@ func parseOld(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parse parses the fields of a line from the device to the real path. If seen is true, the line
-// contains the fields seen and mtime, which release 0.1 did not write.
+// parse parses the fields of a line, of which the device is the first and the real path the last.
+// If the parameter seen is true, the line also contains the fields seen and mtime, which release
+// 0.1 did not write.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}

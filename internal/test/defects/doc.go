@@ -2,6 +2,6 @@
 // records were lost, delayed, reordered or miscounted. The package contains only tests, which use
 // public packages and testkit.
 //
-// Each entry of the list names the promise that the defect broke, and a function that reproduces
-// the defect.
+// Each entry of the variable defects names a broken promise, and a function that reproduces the
+// defect.
 package defects
