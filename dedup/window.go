@@ -13,7 +13,7 @@ type Options struct {
 	Origins int
 }
 
-// A Window records which records were received. It is not safe for concurrent use.
+// A Window stores which records were received. It is not safe for concurrent use.
 type Window struct {
 	words   int // size of the bitmap of an origin, in words of 64 records
 	most    int // maximum number of origins

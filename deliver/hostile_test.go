@@ -152,7 +152,7 @@ func fullAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 
 // ---- a handler --------------------------------------------------------------
 
-// handlerLog is an ErrorHandler that records its calls.
+// handlerLog is an ErrorHandler that keeps a log of its calls.
 type handlerLog struct {
 	mu     sync.Mutex
 	offers [][]uint64

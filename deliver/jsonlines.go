@@ -59,7 +59,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// write writes buf and returns the number of written bytes. It records whether the last line is
+// write writes buf and returns the number of written bytes. It stores whether the last line is
 // partial. An error after the last byte is ignored, because all records are written.
 func (j *jsonLines) write() (done int, err error) {
 	wasTorn := j.torn

@@ -200,7 +200,7 @@ func TestLeaseCrashSafe(t *testing.T) {
 	})
 }
 
-// recordTexts is a peer that records the text of the stored records.
+// recordTexts is a peer that keeps the text of the stored records.
 type recordTexts struct {
 	*peer
 	texts map[string]int

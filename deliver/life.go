@@ -264,7 +264,7 @@ func (l *life) transmit(e *entry) {
 	}
 }
 
-// begin reports whether e may be sent, and if so records that e is sent.
+// begin reports whether e may be sent, and if so marks e as sent.
 func (l *life) begin(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,8 +86,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// A countingDriver is a Driver that records the times at which its sessions begin, fail to begin
-// and connect.
+// A countingDriver is a Driver that stores the times at which its sessions begin, fail to begin and
+// connect.
 type countingDriver struct {
 	*Driver
 	e      *slowNetwork

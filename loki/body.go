@@ -132,7 +132,7 @@ func (s *bodyScope) unique(key string) string {
 	return key
 }
 
-// finish computes lazy, tail and full from groups and opened.
+// finish computes the fields lazy, tail and full from the fields groups and opened.
 func (s *bodyScope) finish() {
 	var lazy []byte
 	for _, g := range s.groups[s.opened:] {

@@ -322,7 +322,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sendR
 	return o
 }
 
-// A life is a [deliver.Life] that records its calls.
+// A life is a [deliver.Life] that keeps a log of its calls.
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A trust records which entries of a stream Loki has confirmed. It decides whether the stream may share
-// a request with other streams, and at which place. All fields are safe for concurrent use.
+// A trust describes which entries of a stream Loki has confirmed. It decides whether the stream may
+// share a request with other streams, and at which place. All fields are safe for concurrent use.
 //
 // A response with status 204 confirms only the last stream of a request: an ingester of Loki continues
 // after an error and returns the outcome of the last stream (instance.Push in pkg/ingester). A

@@ -43,7 +43,7 @@ func mustNew(t testing.TB, destination string, o *Config) *Driver {
 	return d
 }
 
-// A fakeLife is a deliver.Life that records the answers and the end of a session.
+// A fakeLife is a deliver.Life that stores the answers and the end of a session.
 type fakeLife struct {
 	ctx context.Context
 	end context.CancelCauseFunc

@@ -74,7 +74,7 @@ func (s *session) read() {
 	}
 }
 
-// lose closes the connection and records the reason. first reports whether this is the first call,
+// lose closes the connection and stores the reason. first reports whether this is the first call,
 // and sending whether a Send is in progress.
 func (s *session) lose(err error) (first, sending bool) {
 	s.mu.Lock()

@@ -28,7 +28,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An output is an output to Kafka that records its events and dead letters.
+// An output is an output to Kafka that keeps its events and dead letters.
 type output struct {
 	*deliver.Output
 	d      *kafka.Driver

@@ -38,11 +38,11 @@ type ReplayOptions struct {
 // replayBytes is the default size limit of a batch in Replay.
 const replayBytes = 64 << 10
 
-// Replay passes the records in the crash-safe file of a dead process to send, in order. It records
+// Replay passes the records in the crash-safe file of a dead process to send, in order. It stores
 // its progress in the file after each batch, and finally removes the file. It stops at the first
-// error; that batch may be delivered again when Replay is called again. The error wraps
-// [ErrInUse] for the file of a running process, and [ErrDamaged] for a file that cannot be read;
-// neither file is changed.
+// error; that batch may be delivered again when Replay is called again. The error wraps [ErrInUse]
+// for the file of a running process, and [ErrDamaged] for a file that cannot be read; neither file
+// is changed.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
 		o = &ReplayOptions{}

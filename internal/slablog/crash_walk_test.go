@@ -33,7 +33,7 @@ type walkKey struct {
 }
 
 // walkDest is a destination that answers on request of the test. It can be used as a sender or an
-// io.Writer. It records which records are settled.
+// io.Writer. It stores which records are settled.
 type walkDest struct {
 	limits  batch.Limits
 	answers chan func(*batch.Batch) batch.Outcome

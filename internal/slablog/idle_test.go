@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// pages is a destination that records the time and size of each write.
+// pages is a destination that stores the time and size of each write.
 type pages struct {
 	start time.Time
 	sizes []int

@@ -43,7 +43,7 @@ func TestLifeSteps(t *testing.T) {
 	}
 }
 
-// watched is a consumer that records the life of its Writer when Close begins.
+// watched is a consumer that stores the life of its Writer when Close begins.
 type watched struct {
 	consumer
 	w    *pump

@@ -124,7 +124,7 @@ var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
 // findFaults finds all faults of the item. It calls the function try, which checks the settings,
-// until try returns no new error. It records each error as a fault of the key whose option is named
+// until try returns no new error. It stores each error as a fault of the key whose option is named
 // in the error. If the error names no option, findFaults resets one setting after the other to find
 // the setting that causes the error.
 //

@@ -125,7 +125,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	it.faulty["from"] = from.Count() > before
 }
 
-// tryOutput checks whether the output can be opened, and records the faults that prevent it.
+// tryOutput checks whether the output can be opened, and stores the faults that prevent it.
 func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text func(error) string) {
 	own := out.To
 	it.findFaults(func() error {

@@ -86,7 +86,7 @@ func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// A runner runs a Journal and records its messages.
+// A runner runs a Journal and collects its messages.
 type runner struct {
 	*Journal
 	t       testing.TB

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A feed is the input of several processes of the program, which run one after another. It records
+// A feed is the input of several processes of the program, which run one after another. It stores
 // how much of the input they have read.
 type feed struct {
 	tr   *walkRound
