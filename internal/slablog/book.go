@@ -1,6 +1,12 @@
 package slablog
 
-import "github.com/forebay-log/forebay/batch"
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
 
 // book is the account of a store. Its fields Accepted and Pending are completed when the account is
 // read: Accepted lacks the tickets that were issued, and Pending is unused.
@@ -9,4 +15,109 @@ type book struct {
 	series   dropSeries
 	retained int    // number of records left in the crash-safe file for the next start
 	refused  uint64 // number of writes after Close
+}
+
+// droppedError wraps ErrDropped with the reason, without allocating.
+type droppedError batch.Reason
+
+var dropErrors = func() (e [len(batch.Drops{})]error) {
+	for i := range e {
+		e[i] = droppedError(i)
+	}
+	return e
+}()
+
+func (e droppedError) Error() string {
+	return fmt.Sprintf("%v: %v", slab.ErrDropped, batch.Reason(e))
+}
+
+func (e droppedError) Unwrap() error { return slab.ErrDropped }
+
+// Is reports whether e is ErrOversize.
+func (e droppedError) Is(target error) bool {
+	return target == slab.ErrOversize && batch.Reason(e) == batch.Oversize
+}
+
+// dropLocked counts a record that was dropped before it got a ticket.
+func (s *store) dropLocked(r batch.Reason) error {
+	s.book.Accepted++
+	s.countDropLocked(r, 1)
+	return dropErrors[r]
+}
+
+// dropInterval is the interval between the reports of a series of drops. A series ends when no
+// record was dropped for one to two intervals.
+const dropInterval = 10 * time.Second
+
+// A dropSeries reports the drops of a store as events: "drop" for the first one and then once per
+// interval, "drop-end" when the series ends.
+//
+//	none ──a drop──▶ lasting ──an interval without a drop, or Log.End──▶ none
+type dropSeries struct {
+	lasting  bool
+	before   batch.Drops // drops before the series
+	reported batch.Drops // drops up to the last report
+	timer    *time.Timer // runs store.reportDrops at the end of each interval; nil before the first series
+}
+
+// countDropLocked counts n accepted records as dropped, and begins a series of drops unless one
+// lasts.
+func (s *store) countDropLocked(r batch.Reason, n int) {
+	if n == 0 {
+		return
+	}
+	d := &s.book.series
+	before := s.book.Dropped
+	s.book.Dropped[r] += uint64(n)
+	if d.lasting {
+		return
+	}
+	d.lasting, d.before, d.reported = true, before, before
+	s.reportDropsLocked()
+	if d.timer == nil {
+		d.timer = time.AfterFunc(dropInterval, s.reportDrops)
+	} else {
+		d.timer.Reset(dropInterval)
+	}
+}
+
+// reportDrops is called at the end of each interval of a series.
+func (s *store) reportDrops() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &s.book.series
+	switch {
+	case !d.lasting:
+	case d.reported == s.book.Dropped:
+		s.endDropsLocked()
+	default:
+		s.reportDropsLocked()
+		d.timer.Reset(dropInterval)
+	}
+}
+
+// reportDropsLocked reports the drops since the last report.
+func (s *store) reportDropsLocked() {
+	d := &s.book.series
+	n := s.dropsSinceLocked(&d.reported)
+	s.conf.events.PostEvent(batch.Event{Op: "drop", Err: slab.ErrDropped, Count: n.Total(), Dropped: n})
+	d.reported = s.book.Dropped
+}
+
+// endDropsLocked ends a series of drops, if one lasts, and reports its total.
+func (s *store) endDropsLocked() {
+	if d := &s.book.series; d.lasting {
+		d.lasting = false
+		d.timer.Stop()
+		n := s.dropsSinceLocked(&d.before)
+		s.conf.events.PostEvent(batch.Event{Op: "drop-end", Count: n.Total(), Dropped: n})
+	}
+}
+
+// dropsSinceLocked returns the drops that before does not contain.
+func (s *store) dropsSinceLocked(before *batch.Drops) (n batch.Drops) {
+	for r, all := range s.book.Dropped {
+		n[r] = all - before[r]
+	}
+	return n
 }

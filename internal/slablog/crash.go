@@ -182,3 +182,8 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }
+
+// mapped reports whether new records go to mapped memory. mu is held.
+func (c *crashSafe) mapped() bool {
+	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
+}

@@ -102,11 +102,6 @@ func (f *front) catchStore(old bool, r any) {
 	f.store.crash.caught(r)
 }
 
-// mapped reports whether new records go to mapped memory. mu is held.
-func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
-}
-
 // ackLocked stores the ticket up to which all records are settled. It is called before the memory
 // of these records is reused.
 func (c *crashSafe) ackLocked() {

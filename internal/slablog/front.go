@@ -4,9 +4,12 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A front is the part of a Writer that every call uses: the free part of the current slab, and the
@@ -108,4 +111,169 @@ func (f *front) rewindLocked() {
 			f.store.crash.guardLocked(func() { b.reset(f.next + 1) })
 		}
 	}
+}
+
+// storeFast implements block.store for a record on the heap that is not the first of its piece. It
+// is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
+// be saved across it.
+func (f *front) storeFast(p []byte, time, tail uint64) {
+	copy(f.reserve(len(p), time, tail), p)
+	point(ptCopiedLocked)
+	point(ptStoredLocked)
+}
+
+// reserve writes the slot of a record of n bytes, which must fit, and returns the memory for its
+// payload.
+func (f *front) reserve(n int, time, tail uint64) []byte {
+	// On the heap the order of these stores does not matter: the consumer reads the slot only after
+	// the record belongs to a piece, and pieces are made with the lock held.
+	off, end := f.off, f.end-layout.SlotBytes
+	f.next++
+	f.off, f.end = off+n, end
+	*(*slotWords)(unsafe.Add(f.base, end)) = slotWords{f.next, time, pair(uint32(off), uint32(n)), tail}
+	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
+}
+
+// place stores p if a slab has room for it. It is called with front.mu held.
+func (f *front) place(p []byte, m batch.Meta) bool {
+	if f.store.crash.mapped() {
+		return f.placeGuardedLocked(p, m)
+	}
+	return f.placeLocked(p, m)
+}
+
+// placeLocked stores p if a slab has room for it.
+func (f *front) placeLocked(p []byte, m batch.Meta) bool {
+	if !f.roomLocked(len(p), m) {
+		return false
+	}
+	f.cur.store(p, m, f.ticketLocked())
+	f.storedLocked(m)
+	return true
+}
+
+// roomLocked makes room for n bytes in the current block. It returns false if that is impossible.
+func (f *front) roomLocked(n int, m batch.Meta) bool {
+	return f.fitsLocked(n) || f.openLocked(m)
+}
+
+// storedLocked is called after a record with the metadata m was stored. It updates the gauges and
+// wakes the consumer if necessary.
+func (f *front) storedLocked(m batch.Meta) {
+	if b := f.cur; b.n == b.cut+1 { // runs once per slab and flush, so its cost does not matter
+		f.beganLocked(time.Since(f.conf.born))
+	}
+	if f.store.bell.state == parked {
+		f.store.bell.wakeLocked()
+	}
+	if m.Level >= f.flush.Level() {
+		f.store.progress.urgent = f.next
+		f.store.bell.wakeLocked()
+	}
+}
+
+// openLocked makes an empty block the current one. It returns false if no block is available.
+func (f *front) openLocked(m batch.Meta) bool {
+	point(ptOpenLocked)
+	if f.belowReserveLocked(m) {
+		return false
+	}
+	// Only DropOldest evicts, and only if no slab is free.
+	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level) != slab.DropOldest() || !f.store.evictLocked()) {
+		return false
+	}
+	// The current block is sealed only when a free block is certain. If there is none, a smaller
+	// record may still fit into it.
+	f.sealLocked()
+	f.cur = f.store.pool.takeLocked()
+	f.cur.reset(f.next + 1)
+	if f.store.fewLocked() {
+		f.store.pressLocked()
+	}
+	return true
+}
+
+// reservedLocked returns the number of free slabs that a record with the metadata m must not use.
+func (f *front) reservedLocked(m batch.Meta) int {
+	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
+		return f.conf.o.Reserve
+	}
+	return 0
+}
+
+// belowReserveLocked reports whether a record with the metadata m must not open a slab, because the
+// remaining free slabs are reserved for more important records.
+func (f *front) belowReserveLocked(m batch.Meta) bool {
+	n := f.reservedLocked(m)
+	return n > 0 && len(f.store.pool.free) <= n
+}
+
+// ticketLocked returns the next ticket.
+func (f *front) ticketLocked() uint64 {
+	f.next++
+	return f.next
+}
+
+// sealLocked queues the unread records of the current block, which then accepts no more records.
+func (f *front) sealLocked() {
+	b := f.cur
+	if b == nil {
+		return
+	}
+	point(ptSealLocked)
+	f.cutLocked()
+	f.cur = nil
+	b.retired = true
+	f.store.sealed.Add(1)
+	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once.
+	if b.refs == 0 {
+		f.store.pool.free = append(f.store.pool.free, b)
+	} else {
+		f.store.bell.wakeLocked()
+	}
+}
+
+// cutLocked queues the records of the current block that belong to no piece yet.
+// The block stays current.
+func (f *front) cutLocked() {
+	if b := f.cur; b != nil && b.n > b.cut {
+		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
+		b.cut, b.cutOff = b.n, b.off
+	}
+}
+
+// fitsLocked reports whether the current slab has room for a record of n bytes.
+func (f *front) fitsLocked(n int) bool {
+	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
+}
+
+// beganLocked is called when the first record of a piece was accepted, at the time since. The
+// reader may be waiting or busy.
+func (f *front) beganLocked(since time.Duration) {
+	f.store.gauge.curSince = since
+	now := f.conf.born.Add(since)
+	if f.store.bell.state == parked { // the rate of a burst must not include the idle time before it
+		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
+	}
+	if f.store.gauge.rate.due(now) {
+		f.store.gauge.rate.update(now, f.acceptedBytesLocked())
+	}
+}
+
+// acceptedBytesLocked returns the number of slab bytes used so far, to within one slab.
+func (f *front) acceptedBytesLocked() uint64 {
+	n := uint64(f.store.sealed.Load()) * uint64(f.conf.o.SlabBytes)
+	if b := f.cur; b != nil {
+		n += uint64(f.conf.o.SlabBytes - b.room())
+	}
+	return n + f.store.gauge.rewound
+}
+
+// freeBytesLocked returns the number of free bytes, including those of the current slab.
+func (f *front) freeBytesLocked() int {
+	n := len(f.store.pool.free) * f.conf.o.SlabBytes
+	if b := f.cur; b != nil {
+		n += b.room()
+	}
+	return n
 }

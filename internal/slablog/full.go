@@ -1,8 +1,6 @@
 package slablog
 
 import (
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -10,34 +8,6 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// droppedError wraps ErrDropped with the reason, without allocating.
-type droppedError batch.Reason
-
-var dropErrors = func() (e [len(batch.Drops{})]error) {
-	for i := range e {
-		e[i] = droppedError(i)
-	}
-	return e
-}()
-
-func (e droppedError) Error() string {
-	return fmt.Sprintf("%v: %v", slab.ErrDropped, batch.Reason(e))
-}
-
-func (e droppedError) Unwrap() error { return slab.ErrDropped }
-
-// Is reports whether e is ErrOversize.
-func (e droppedError) Is(target error) bool {
-	return target == slab.ErrOversize && batch.Reason(e) == batch.Oversize
-}
-
-// dropLocked counts a record that was dropped before it got a ticket.
-func (s *store) dropLocked(r batch.Reason) error {
-	s.book.Accepted++
-	s.countDropLocked(r, 1)
-	return dropErrors[r]
-}
 
 // Refuse counts a record that its producer does not write, as if it had been written and dropped.
 // Examples are a record that cannot be encoded, or that exceeds MaxRecord before it is complete.
@@ -50,22 +20,6 @@ func (w *Writer) Refuse(r batch.Reason) error {
 		return errClosed
 	}
 	return w.store.dropLocked(r)
-}
-
-// policyFor returns the when-full policy for a write of level l.
-func (c *config) policyFor(l slog.Level) slab.WhenFull {
-	if l >= c.important.Level() {
-		return c.o.ImportantWhenFull
-	}
-	return c.o.WhenFull
-}
-
-// waitFor returns the maximum wait of a write of level l.
-func (c *config) waitFor(l slog.Level) time.Duration {
-	if l >= c.important.Level() {
-		return c.importantWait
-	}
-	return c.wait
 }
 
 // lastResortQueue is the maximum number of records waiting for Options.LastResort.
@@ -168,94 +122,6 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// callers contains the calls that wait for memory. store.mu guards it.
-type callers struct {
-	store *store
-
-	slabs    waiterList // calls waiting for a slab
-	bigs     waiterList // calls waiting for a separate buffer
-	spare    []*waiter  // unused waiters, for reuse
-	shortage shortage
-	calls    uint64        // number of writes that waited
-	time     time.Duration // total time of these waits
-}
-
-// shortage is the worst outcome of a wait for memory since a slab was last freed.
-//
-//	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
-//	  │ │                                            ▲                         ▲
-//	  │ └──one without an end has waited──▶ stuck ───┘                         │
-//	  └────────────all of the time of a write is over──────────────────────────┘
-//
-// It may also change from stuck to saturated. When a slab is freed, it is enough again.
-type shortage uint8
-
-const (
-	enough    shortage = iota
-	stuck              // a write without a time limit has waited for stuckAfter
-	long               // records are about to be dropped
-	saturated          // a wait of BlockFor or Spill has ended without room; no further waits begin
-)
-
-// stuckAfter is how long a write without a time limit waits before it counts as stuck.
-const stuckAfter = 125 * time.Millisecond
-
-// growLocked sets the shortage to the given value unless it is already worse.
-func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
-
-// A waiter is a blocked write. The goroutine that frees memory places the waiter's record and then
-// answers. Therefore records are placed in the order of arrival, and only callers with a placed
-// record wake.
-type waiter struct {
-	p        []byte
-	m        batch.Meta
-	big      bool
-	answered bool
-	err      error
-	ch       chan struct{} // capacity 1
-	timer    *time.Timer
-
-	prev, next *waiter // neighbors in a waiterList
-}
-
-// A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes
-// constant time and does not allocate.
-type waiterList struct {
-	head, tail *waiter
-	n          int
-}
-
-// push adds wt at the end.
-func (l *waiterList) push(wt *waiter) {
-	wt.prev, wt.next = l.tail, nil
-	if l.tail == nil {
-		l.head = wt
-	} else {
-		l.tail.next = wt
-	}
-	l.tail = wt
-	l.n++
-}
-
-// remove removes wt, which may be at any position.
-func (l *waiterList) remove(wt *waiter) {
-	if wt.prev == nil {
-		l.head = wt.next
-	} else {
-		wt.prev.next = wt.next
-	}
-	if wt.next == nil {
-		l.tail = wt.prev
-	} else {
-		wt.next.prev = wt.prev
-	}
-	wt.prev, wt.next = nil, nil
-	l.n--
-}
-
-// maxSpareWaiters limits the number of waiters kept for reuse.
-const maxSpareWaiters = 64
-
 // fullLocked applies the when-full policy to a record for which there is no room. mu is held on
 // entry and return, but released during a wait.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
@@ -334,58 +200,6 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	return !answered(limit - half)
 }
 
-// listOf returns the list that contains wt.
-func (q *callers) listOf(wt *waiter) *waiterList {
-	if wt.big {
-		return &q.bigs
-	}
-	return &q.slabs
-}
-
-// waitingLocked returns the number of waiting writes.
-func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
-
-// pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
-// help.
-func (s *store) pressLocked() {
-	if s.conf.consumer.Helps {
-		s.bell.alarmLocked()
-	}
-}
-
-// fewLocked reports whether few slabs are free although some writes never wait. Their records are
-// about to be dropped or to evict others.
-func (s *store) fewLocked() bool {
-	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
-}
-
-// spills reports whether a write may wait for the consumer to move records to disk.
-func (c *config) spills() bool {
-	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
-}
-
-// newWaiterLocked returns a waiter for the record p. It reuses the channel and timer of an earlier
-// waiter.
-func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
-	var wt *waiter
-	if k := len(q.spare); k > 0 {
-		wt, q.spare = q.spare[k-1], q.spare[:k-1]
-	} else {
-		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-		wt.timer.Stop()
-	}
-	wt.p, wt.m, wt.big, wt.answered, wt.err = p, m, big, false, nil
-	return wt
-}
-
-// freeWaiterLocked keeps wt for reuse. The caller has received the answer, so the channel is empty.
-func (q *callers) freeWaiterLocked(wt *waiter) {
-	wt.p = nil
-	if len(q.spare) < maxSpareWaiters {
-		q.spare = append(q.spare, wt)
-	}
-}
-
 // serveLocked places the records of blocked writes, oldest first, while there is
 // room.
 func (f *front) serveLocked() {
@@ -404,30 +218,6 @@ func (f *front) serveLocked() {
 			q.answerLocked(wt, nil)
 		} else {
 			break
-		}
-	}
-}
-
-// fitsLocked reports whether the current slab has room for a record of n bytes.
-func (f *front) fitsLocked(n int) bool {
-	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
-}
-
-// answerLocked ends the wait of wt. If err is nil, the record was stored or its budget is reserved.
-func (q *callers) answerLocked(wt *waiter, err error) {
-	point(ptAnswerLocked)
-	q.listOf(wt).remove(wt)
-	wt.answered, wt.err = true, err
-	wt.ch <- struct{}{} // does not block: the capacity is 1, with one answer per wait
-}
-
-// refuseWaitersLocked answers all blocked writes with errClosed.
-func (s *store) refuseWaitersLocked() {
-	q := s.callers
-	for _, l := range []*waiterList{&q.slabs, &q.bigs} {
-		for wt := l.head; wt != nil; wt = l.head {
-			s.book.refused++
-			q.answerLocked(wt, errClosed)
 		}
 	}
 }

@@ -53,12 +53,6 @@ func (l *Log) Account(theirs batch.Account) batch.Account {
 	return s.accountLocked(theirs)
 }
 
-// Name returns Options.Name.
-func (w *Writer) Name() string { return w.conf.o.Name }
-
-// Codec returns Options.Codec.
-func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
-
 // accountLocked returns the sum of the store's account and theirs, the consumer's account.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
@@ -80,4 +74,52 @@ func (s *store) pendingSlabLocked() uint64 {
 		n += b.n - b.cut
 	}
 	return uint64(n)
+}
+
+// maxBurst limits BurstLeft, which would be huge with a rate near zero.
+const maxBurst = 24 * time.Hour
+
+// burstLeftLocked returns the time in which callers fill the free memory at the given rate, in
+// bytes per second, if the destination accepts nothing.
+func (s *store) burstLeftLocked(rate float64) time.Duration {
+	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
+		return 0 // calls already wait for a slab, or records are already being dropped
+	}
+	free := float64(s.front.freeBytesLocked())
+	if rate <= 0 || free/rate > maxBurst.Seconds() {
+		return maxBurst
+	}
+	return time.Duration(free / rate * float64(time.Second))
+}
+
+// oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted.
+func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
+	var t int64
+	since := s.gauge.curSince
+	first := s.found.lease
+	for _, l := range s.leases.list {
+		if first == nil && l.open > 0 {
+			first = l
+		}
+	}
+	switch b := s.front.cur; {
+	case first != nil:
+		t, since = first.at, first.since
+	case len(s.pieces.queued) > 0:
+		p := s.pieces.queued[0]
+		if since = p.since; p.blk.head == nil {
+			t = p.blk.slot(p.from).Time
+		}
+	case b != nil && b.n > b.cut:
+		if b.head == nil {
+			t = b.slot(b.cut).Time
+		}
+	default:
+		return 0, 0
+	}
+	wait = max(0, now.Sub(s.conf.born)-since)
+	if t == 0 || s.crash != nil {
+		return wait, wait
+	}
+	return max(0, time.Duration(now.UnixNano()-t)), wait
 }

@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,27 @@ type config struct {
 	born          time.Time
 	levels
 	events callback.Reporter
+}
+
+// policyFor returns the when-full policy for a write of level l.
+func (c *config) policyFor(l slog.Level) slab.WhenFull {
+	if l >= c.important.Level() {
+		return c.o.ImportantWhenFull
+	}
+	return c.o.WhenFull
+}
+
+// waitFor returns the maximum wait of a write of level l.
+func (c *config) waitFor(l slog.Level) time.Duration {
+	if l >= c.important.Level() {
+		return c.importantWait
+	}
+	return c.wait
+}
+
+// spills reports whether a write may wait for the consumer to move records to disk.
+func (c *config) spills() bool {
+	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
 }
 
 // A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, waiting
@@ -97,4 +119,55 @@ func (s *store) readUpToLocked() uint64 {
 		return b.cutTicket - 1
 	}
 	return s.front.next
+}
+
+// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
+// block is not reused.
+func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
+	b.refs++
+	s.pieces.push(b, from, to, first, size, since)
+}
+
+// releaseLocked releases a piece. Its block is freed with the last piece.
+func (s *store) releaseLocked(p *piece) {
+	b := p.blk
+	s.pieces.put(p)
+	s.dropRefLocked(b)
+}
+
+// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
+func (s *store) dropRefLocked(b *block) {
+	if b.refs--; b.refs > 0 || !b.retired {
+		return
+	}
+	// Later writes may wait again, because memory becomes free.
+	s.callers.shortage = enough
+	switch {
+	case b.kind == oversize:
+		s.pool.takeBackLocked(len(b.mem))
+		if s.crash != nil {
+			s.crash.leaveBigLocked(b)
+		}
+	case b.kind == rescued:
+	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
+		k := len(s.crash.heapSpare) - 1
+		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
+		s.crash.heapSpare = s.crash.heapSpare[:k]
+	default:
+		s.pool.free = append(s.pool.free, b)
+	}
+}
+
+// fewLocked reports whether few slabs are free although some writes never wait. Their records are
+// about to be dropped or to evict others.
+func (s *store) fewLocked() bool {
+	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+}
+
+// pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
+// help.
+func (s *store) pressLocked() {
+	if s.conf.consumer.Helps {
+		s.bell.alarmLocked()
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"time"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -112,27 +111,6 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// storeFast implements block.store for a record on the heap that is not the first of its piece. It
-// is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
-// be saved across it.
-func (f *front) storeFast(p []byte, time, tail uint64) {
-	copy(f.reserve(len(p), time, tail), p)
-	point(ptCopiedLocked)
-	point(ptStoredLocked)
-}
-
-// reserve writes the slot of a record of n bytes, which must fit, and returns the memory for its
-// payload.
-func (f *front) reserve(n int, time, tail uint64) []byte {
-	// On the heap the order of these stores does not matter: the consumer reads the slot only after
-	// the record belongs to a piece, and pieces are made with the lock held.
-	off, end := f.off, f.end-layout.SlotBytes
-	f.next++
-	f.off, f.end = off+n, end
-	*(*slotWords)(unsafe.Add(f.base, end)) = slotWords{f.next, time, pair(uint32(off), uint32(n)), tail}
-	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
-}
-
 // putChecked implements WriteRecord for a Writer with mapped slabs or with a MaxRecord below the
 // size of a slab.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
@@ -188,147 +166,8 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	return w.fullLocked(p, m, false)
 }
 
-// place stores p if a slab has room for it. It is called with front.mu held.
-func (f *front) place(p []byte, m batch.Meta) bool {
-	if f.store.crash.mapped() {
-		return f.placeGuardedLocked(p, m)
-	}
-	return f.placeLocked(p, m)
-}
+// Name returns Options.Name.
+func (w *Writer) Name() string { return w.conf.o.Name }
 
-// placeLocked stores p if a slab has room for it.
-func (f *front) placeLocked(p []byte, m batch.Meta) bool {
-	if !f.roomLocked(len(p), m) {
-		return false
-	}
-	f.cur.store(p, m, f.ticketLocked())
-	f.storedLocked(m)
-	return true
-}
-
-// roomLocked makes room for n bytes in the current block. It returns false if that is impossible.
-func (f *front) roomLocked(n int, m batch.Meta) bool {
-	return f.fitsLocked(n) || f.openLocked(m)
-}
-
-// storedLocked is called after a record with the metadata m was stored. It updates the gauges and
-// wakes the consumer if necessary.
-func (f *front) storedLocked(m batch.Meta) {
-	if b := f.cur; b.n == b.cut+1 { // runs once per slab and flush, so its cost does not matter
-		f.beganLocked(time.Since(f.conf.born))
-	}
-	if f.store.bell.state == parked {
-		f.store.bell.wakeLocked()
-	}
-	if m.Level >= f.flush.Level() {
-		f.store.progress.urgent = f.next
-		f.store.bell.wakeLocked()
-	}
-}
-
-// openLocked makes an empty block the current one. It returns false if no block is available.
-func (f *front) openLocked(m batch.Meta) bool {
-	point(ptOpenLocked)
-	if f.belowReserveLocked(m) {
-		return false
-	}
-	// Only DropOldest evicts, and only if no slab is free.
-	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level) != slab.DropOldest() || !f.store.evictLocked()) {
-		return false
-	}
-	// The current block is sealed only when a free block is certain. If there is none, a smaller
-	// record may still fit into it.
-	f.sealLocked()
-	f.cur = f.store.pool.takeLocked()
-	f.cur.reset(f.next + 1)
-	if f.store.fewLocked() {
-		f.store.pressLocked()
-	}
-	return true
-}
-
-// reservedLocked returns the number of free slabs that a record with the metadata m must not use.
-func (f *front) reservedLocked(m batch.Meta) int {
-	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
-		return f.conf.o.Reserve
-	}
-	return 0
-}
-
-// belowReserveLocked reports whether a record with the metadata m must not open a slab, because the
-// remaining free slabs are reserved for more important records.
-func (f *front) belowReserveLocked(m batch.Meta) bool {
-	n := f.reservedLocked(m)
-	return n > 0 && len(f.store.pool.free) <= n
-}
-
-// ticketLocked returns the next ticket.
-func (f *front) ticketLocked() uint64 {
-	f.next++
-	return f.next
-}
-
-// sealLocked queues the unread records of the current block, which then accepts no more records.
-func (f *front) sealLocked() {
-	b := f.cur
-	if b == nil {
-		return
-	}
-	point(ptSealLocked)
-	f.cutLocked()
-	f.cur = nil
-	b.retired = true
-	f.store.sealed.Add(1)
-	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once.
-	if b.refs == 0 {
-		f.store.pool.free = append(f.store.pool.free, b)
-	} else {
-		f.store.bell.wakeLocked()
-	}
-}
-
-// cutLocked queues the records of the current block that belong to no piece yet.
-// The block stays current.
-func (f *front) cutLocked() {
-	if b := f.cur; b != nil && b.n > b.cut {
-		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
-		b.cut, b.cutOff = b.n, b.off
-	}
-}
-
-// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
-// block is not reused.
-func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
-	b.refs++
-	s.pieces.push(b, from, to, first, size, since)
-}
-
-// releaseLocked releases a piece. Its block is freed with the last piece.
-func (s *store) releaseLocked(p *piece) {
-	b := p.blk
-	s.pieces.put(p)
-	s.dropRefLocked(b)
-}
-
-// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
-func (s *store) dropRefLocked(b *block) {
-	if b.refs--; b.refs > 0 || !b.retired {
-		return
-	}
-	// Later writes may wait again, because memory becomes free.
-	s.callers.shortage = enough
-	switch {
-	case b.kind == oversize:
-		s.pool.takeBackLocked(len(b.mem))
-		if s.crash != nil {
-			s.crash.leaveBigLocked(b)
-		}
-	case b.kind == rescued:
-	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
-		k := len(s.crash.heapSpare) - 1
-		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
-		s.crash.heapSpare = s.crash.heapSpare[:k]
-	default:
-		s.pool.free = append(s.pool.free, b)
-	}
-}
+// Codec returns Options.Codec.
+func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
