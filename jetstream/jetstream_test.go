@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -341,6 +342,25 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%q is stored", data)
 		}
 	})
+}
+
+// With Sole, each message names the number of the message before it, so that the server stores no
+// record after one that is missing.
+func TestSoleNamesThePreviousMessage(t *testing.T) {
+	n := start(t, nil)
+	s := stream(t, admin(t, n), nil)
+	out, _ := output(t, Config{Servers: n.ClientURL(), Sole: true}, nil)
+	write(t, out, 0, 20)
+	flush(t, out)
+	for seq := uint64(2); seq <= 20; seq++ {
+		m, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Header.Get(headerPrevious); got != strconv.FormatUint(seq-1, 10) {
+			t.Errorf("message %d names %q", seq, got)
+		}
+	}
 }
 
 // If the server restarts while records are sent, they arrive once and in order.
