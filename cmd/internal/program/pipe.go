@@ -66,7 +66,7 @@ Lines: every line is a record, even an empty one. It can have any length up to -
 and contain any bytes. --encode raw delivers the same bytes. json and logfmt write a record
 with the time and level of the line.
 
-` + multilineHelp + ` If the last line has no newline, one is added.
+` + multilineHelp + ` If the last line has no newline, --multiline adds one.
 
 Charset: --charset names the character set of the input. Every line is converted to UTF-8 before
 anything else, also with --encode raw. Without it, bytes that are not valid UTF-8 are delivered
