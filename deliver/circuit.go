@@ -100,8 +100,8 @@ type BreakerOptions struct {
 	Successes int `yaml:"successes"`
 }
 
-// resolve returns the options with their defaults. o may be nil. The error names each field that is out of
-// range.
+// resolve returns the options with their defaults. o may be nil. The error names every field that
+// is out of range.
 func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 	if o != nil {
 		r = *o

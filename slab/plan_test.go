@@ -357,8 +357,8 @@ func TestPlanAgainstModel(t *testing.T) {
 
 // waits reports whether a caller waits in a model with count slabs, into which records are written
 // at a steady rate. A slab is passed to the consumer when the next record does not fit. The
-// consumer writes one slab at a time and needs the latency for each. One write takes as long as
-// stall.
+// consumer writes one slab at a time and needs the latency for each. One write takes the time in
+// the parameter stall instead, if that is longer.
 func waits(w slab.Workload, stall time.Duration, records, count int) bool {
 	const warm = 4 // slabs written before the stall
 	var (

@@ -66,7 +66,7 @@ func isOwn(err error) bool {
 }
 
 // replace replaces the secrets in text with mark. For a secret that may be a word, it replaces the
-// range that around returns.
+// range returned by the function around.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
 	covered := make([]bool, len(text)) // reports for each byte of text whether it must be replaced
 	found := false
@@ -108,9 +108,9 @@ func replace(text, mark string, secrets []string, around func(text string, from,
 	return out.String()
 }
 
-// percentDecoded returns text with each %XX replaced by the byte it denotes. source has the offset in
-// text of each byte and of the end; it is nil if text has no %XX. Programs differ in the characters
-// that they escape, so a secret in a URL has many forms.
+// percentDecoded returns text with each %XX replaced by the byte it denotes. source contains the
+// offset in text of each byte and of the end; it is nil if text has no %XX. Programs differ in the
+// characters that they escape, so a secret in a URL has many forms.
 func percentDecoded(text string) (plain string, source []int) {
 	if strings.IndexByte(text, '%') < 0 {
 		return text, nil
