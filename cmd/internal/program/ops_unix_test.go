@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
@@ -178,4 +179,33 @@ func sortedNames(re *regexp.Regexp, text string) []string {
 	names := re.FindAllString(text, -1)
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// The message about a port that cannot be opened ends with a remedy.
+func TestUnavailablePortHasRemedy(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	at := ln.Addr().String()
+	const used, away = "another program listens there: end it, or use another port$", "this machine does not have the address: use 127.0.0.1 or 0.0.0.0$"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"pipe", "--metrics", at}, used},
+		{[]string{"pipe", "--metrics", "192.0.2.1:9090"}, away},
+		{[]string{"receive", "--loki=" + at}, used},
+		{[]string{"receive", "--syslog=udp://192.0.2.1:5514"}, away},
+	} {
+		p := start(t, c.args...)
+		p.in.Close()
+		code, stderr := p.wait()
+		if code != exit.ConfigCode {
+			t.Errorf("%q: exit code %d", c.args, code)
+		}
+		wantMatch(t, stderr, `cannot listen.*; `+c.want)
+	}
 }
