@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"reflect"
 	"slices"
@@ -431,35 +430,4 @@ func (b *builder) connect(c *core, busy []time.Duration) {
 		o.direct, o.shared, first.shared = first.direct, true, true
 		o.direct.busy = min(o.direct.busy, busy[i])
 	}
-}
-
-// isNil reports whether v is nil or holds a nil pointer, map, function, channel or slice.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Chan, reflect.Slice, reflect.Interface:
-		return r.IsNil()
-	}
-	return false
-}
-
-// levels computes the lowest level that any output accepts, and whether that level can change.
-func (c *core) levels() {
-	g := &c.names
-	g.byName, g.set = map[string]*nameLevels{}, map[string]slog.Level{}
-	g.lowest = slog.Level(math.MaxInt)
-	c.exact = true
-	for _, o := range c.outputs {
-		switch l := &o.level; {
-		case l.follows():
-			g.follows = true
-		case l.fixed:
-			g.lowest = min(g.lowest, l.v.Level())
-		default:
-			g.lowest, c.exact = minLevel, false
-		}
-	}
-	c.root = g.get("")
 }

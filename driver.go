@@ -4,41 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"reflect"
 
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/contain"
-	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// A Setup is the configuration of an output while NewRouter opens it. The function passed to
-// [Driver] completes it.
-type Setup struct {
-	// Encoder is the encoder set by the option Encoder or by the Route, or nil. A driver
-	// with a fixed record format sets its encoder here. If Encoder remains nil, the output
-	// writes JSON.
-	Encoder encode.Encoder
-	// OutputOptions are the options of memory and delivery. The options given to the output are
-	// applied after the function passed to Driver has returned. Fields that remain zero get the
-	// default of the destination (Defaults of deliver.Traits).
-	deliver.OutputOptions
-
-	claims func(what, path string) error // registers a path; see claim; nil if paths need not be registered
-}
-
-// claim registers a path that only one output may use. It returns an error if another output has
-// registered it.
-func (s *Setup) claim(what, path string) error {
-	if s.claims == nil {
-		return nil
-	}
-	return s.claims(what, path)
-}
 
 // Driver returns an output for a destination that is configured by a C. It is for packages
 // that implement a destination with options, such as loki and fluent. For a destination
@@ -49,50 +22,6 @@ func (s *Setup) claim(what, path string) error {
 // names the output in errors, such as "loki.To".
 func Driver[C any](kind string, conf C, open func(c *C, s *Setup) (deliver.Destination, error), opts ...OutputOption) OutputSpec {
 	return newSpec(OutputSpec{kind: kind, driver: driverOf[C]{conf, open}}, opts)
-}
-
-// DriverOption returns an option for outputs whose [Driver] is configured by a C. name is the
-// name of the option in errors, such as "loki.Label". NewRouter returns an error if the option
-// is given to another output.
-func DriverOption[C any](name string, set func(*C) error) OutputOption {
-	return setting{name, set}
-}
-
-// Configure calls set with the configuration of the output's driver. It is for everything without a
-// separate option, such as authentication, TLS and limits:
-//
-//	loki.To("http://localhost:3100", forebay.Configure(func(c *loki.Config) { c.Tenant = "shop" }))
-//
-// C is the type Config of the package that made the output. Fields that the function does not
-// change have their documented defaults.
-func Configure[C any](set func(*C)) OutputOption {
-	return DriverOption("forebay.Configure", func(c *C) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(c)
-		return nil
-	})
-}
-
-// A setting is an option that changes the driver's configuration, or the options of memory and
-// delivery.
-type setting struct {
-	name string
-	set  any // a func(*C) error, where C may be deliver.OutputOptions
-}
-
-func (s setting) applyOutput(o *OutputSpec) { o.settings = append(o.settings, s) }
-
-// A driver opens the destination of an output.
-type driver interface {
-	open(settings []setting, s *Setup) (deliver.Destination, []error)
-}
-
-// A driverOf is the driver of an output whose configuration is a C.
-type driverOf[C any] struct {
-	conf  C
-	openf func(*C, *Setup) (deliver.Destination, error)
 }
 
 // open applies the settings to the configuration and opens the destination. Settings of memory and
@@ -149,111 +78,13 @@ func (s *Setup) complete(dest deliver.Destination) (err error) {
 	return err
 }
 
-// fault adds the name of the option to err. It returns nil if err is nil.
-func (s setting) fault(err error) error {
-	if err == nil {
+// claim registers a path that only one output may use. It returns an error if another output has
+// registered it.
+func (s *Setup) claim(what, path string) error {
+	if s.claims == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", s.name, err)
-}
-
-// Level sets the lowest level that the output accepts. l may change at any time, as a
-// *slog.LevelVar does. The default is the level of the logger: slog.LevelInfo, or the level
-// set with [Router.SetLevel].
-func Level(l slog.Leveler) OutputOption { return outputLevel{l} }
-
-// outputLevel implements the option Level.
-type outputLevel struct{ l slog.Leveler }
-
-func (l outputLevel) applyOutput(o *OutputSpec) { o.level, o.levelNil = l.l, l.l == nil }
-
-// Encoder sets the format of the records. The default is JSON; for [Console] it is
-// human-readable text, and for loki.To and fluent.To the format of their servers. The outputs
-// of a Route use the encoder of the Route and must not have this option.
-func Encoder(enc encode.Encoder) OutputOption { return outputEncoder{enc} }
-
-// outputEncoder implements the option Encoder.
-type outputEncoder struct{ enc encode.Encoder }
-
-func (e outputEncoder) applyOutput(o *OutputSpec) { o.enc, o.encSet = e.enc, true }
-
-// Spool stores records in dir while the destination is down, and the records that Close could
-// not deliver. They are delivered first when the destination is available again, or at the
-// next start. The directory is created if it is missing, and only one output may use it. The
-// default limit is 1 GiB; use [Delivery] to change it. By default an output has no spool.
-func Spool(dir string) OutputOption {
-	return deliverySetting("forebay.Spool", func(o *deliver.OutputOptions) error {
-		o.SpoolDir = dir
-		return makeDir(dir)
-	})
-}
-
-// CrashSafe makes records survive a crash of the process as soon as the log call has returned.
-// The memory of the output is mapped from a file in dir, and the next start delivers the
-// records left there. The directory is created if it is missing, and only one output may use
-// it; a tmpfs is recommended. CrashSafe works on Linux and macOS; on other systems a warning
-// is reported to OnError and records are kept in ordinary memory. The default is ordinary
-// memory. See slab.Crash.
-func CrashSafe(dir string) OutputOption {
-	return deliverySetting("forebay.CrashSafe", func(o *deliver.OutputOptions) error {
-		o.CrashDir, o.Slab.Crash = dir, nil
-		return makeDir(dir)
-	})
-}
-
-// makeDir creates dir with mode 0700 if it is missing.
-func makeDir(dir string) error {
-	if dir == "" {
-		return errors.New("the directory is empty; give its path")
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot create the directory: %w; create it for the user of this process, or use another one", err)
-	}
-	return nil
-}
-
-// WhenFull sets the behavior of a call when the memory of the output is full because its
-// destination is slow or down: "block-for=250ms" waits at most that long and then drops the
-// record, "block" waits until there is room, "drop-newest" and "drop-oldest" do not wait, and
-// "spill" moves the oldest records to the [Spool]. The default is block-for=250ms. Dropped
-// records are counted.
-func WhenFull(policy string) OutputOption {
-	return deliverySetting("forebay.WhenFull", func(o *deliver.OutputOptions) (err error) {
-		o.Slab.WhenFull, err = slab.ParseWhenFull(policy)
-		return err
-	})
-}
-
-// Buffer sets the memory of the output in bytes. The default is 512 KiB, and 4 MiB for loki.To
-// and fluent.To. slab.Plan computes the size that absorbs a given stall.
-func Buffer(bytes int) OutputOption {
-	return deliverySetting("forebay.Buffer", func(o *deliver.OutputOptions) error {
-		if least := 2 * layout.MinSlabBytes; bytes < least {
-			return fmt.Errorf("%d bytes are too few; give %d or more", bytes, least)
-		}
-		o.BufferBytes = bytes
-		return nil
-	})
-}
-
-// Delivery calls the function set with the options of memory and delivery. It is for everything
-// without a separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter
-// calls these functions in the order of the options. Fields that remain zero have the default of
-// the output.
-func Delivery(set func(*deliver.OutputOptions)) OutputOption {
-	return deliverySetting("forebay.Delivery", func(o *deliver.OutputOptions) error {
-		if set == nil {
-			return errors.New("the function is nil; leave it out")
-		}
-		set(o)
-		return nil
-	})
-}
-
-// deliverySetting returns an option that changes the options of memory and delivery. name is its
-// name in errors.
-func deliverySetting(name string, set func(*deliver.OutputOptions) error) OutputOption {
-	return setting{name, set}
+	return s.claims(what, path)
 }
 
 // Open opens an output that is not part of a Router. It is for records that are encoded elsewhere:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
+	"slices"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -193,4 +195,24 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		return
 	}
 	s.attrs = append(s.attrs, got...)
+}
+
+// callerAbove returns the position of the caller that is skip frames above pc on the stack of this
+// goroutine. If pc is not on the stack, it returns pc.
+func callerAbove(pc uintptr, skip int) uintptr {
+	var pcs [64]uintptr
+	n := runtime.Callers(3, pcs[:])
+	i := slices.Index(pcs[:n], pc)
+	if i < 0 || i+skip < 0 || i+skip >= n {
+		return pc
+	}
+	return pcs[i+skip]
+}
+
+// callerPC returns the position of the call of the logging method, or of the caller skip frames
+// above it on the stack.
+func callerPC(skip int) uintptr {
+	var pcs [1]uintptr
+	runtime.Callers(4+skip, pcs[:])
+	return pcs[0]
 }

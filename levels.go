@@ -2,7 +2,6 @@ package forebay
 
 import (
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 )
@@ -105,47 +104,4 @@ func (g *names) levelLocked(name string) (l slog.Level, ok bool) {
 		}
 		name = name[:max(0, strings.LastIndexByte(name, '.'))]
 	}
-}
-
-// SetLevel sets the level of the loggers with the given name (see [Logger.Named]), and of
-// names below it without a level, such as "db.pool" below "db". The name "" means all
-// loggers without a name, and all loggers for whose name no level is set. SetLevel may be
-// called at any time.
-//
-// A record below the level of its logger reaches no output. An output with a level also
-// applies that level; an output without one accepts every record that the logger admits. While
-// no level is set for a name or a name above it, outputs without a level accept slog.LevelInfo
-// and above.
-//
-// SetLevel reads l once. If l is nil, the level of the name is removed.
-func (r *Router) SetLevel(name string, l slog.Leveler) {
-	if c := r.core(); c != nil {
-		c.names.setLevel(name, l)
-	}
-}
-
-// Levels returns the names that have loggers or a level. The value is the level set by
-// [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The result does not
-// include the levels of outputs ([Level]). An output with a level may accept fewer records; if
-// SetLevel has set no level, only the level of the output applies. The caller owns the map.
-func (r *Router) Levels() map[string]slog.Level {
-	c := r.core()
-	if c == nil {
-		return nil
-	}
-	g := &c.names
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	names := maps.Clone(g.set)
-	for name := range g.byName {
-		names[name] = 0
-	}
-	for name := range names {
-		l, ok := g.levelLocked(name)
-		if !ok {
-			l = slog.LevelInfo
-		}
-		names[name] = l
-	}
-	return names
 }

@@ -3,8 +3,6 @@ package forebay
 import (
 	"context"
 	"log/slog"
-	"runtime"
-	"slices"
 
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
@@ -232,22 +230,10 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	}
 }
 
-// callerPC returns the position of the call of the logging method, or of the caller skip frames
-// above it on the stack.
-func callerPC(skip int) uintptr {
-	var pcs [1]uintptr
-	runtime.Callers(4+skip, pcs[:])
-	return pcs[0]
-}
-
-// callerAbove returns the position of the caller that is skip frames above pc on the stack of this
-// goroutine. If pc is not on the stack, it returns pc.
-func callerAbove(pc uintptr, skip int) uintptr {
-	var pcs [64]uintptr
-	n := runtime.Callers(3, pcs[:])
-	i := slices.Index(pcs[:n], pc)
-	if i < 0 || i+skip < 0 || i+skip >= n {
-		return pc
+// Logger returns a Logger that logs to r.
+func (r *Router) Logger() *Logger {
+	if r.core() == nil {
+		return nil
 	}
-	return pcs[i+skip]
+	return &Logger{h: r.h}
 }

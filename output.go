@@ -110,3 +110,16 @@ func (o *output) abandon(p []byte, recovered any) error {
 	}
 	return err
 }
+
+// An accounter is a writer that keeps an account of its records.
+type accounter interface{ Account() batch.Account }
+
+// ownAccount returns the account that w keeps, or an empty one if w.Account panics.
+func ownAccount(w accounter) (a batch.Account) {
+	defer func() {
+		if recover() != nil {
+			a = batch.Account{}
+		}
+	}()
+	return w.Account()
+}

@@ -1,19 +1,15 @@
 package forebay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
-	"github.com/forebay-log/forebay/internal/stdio"
 )
 
 // Console returns an output of human-readable lines to w, in color if w is a terminal. w is
@@ -48,9 +44,6 @@ func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	return o
 }
 
-// writerKind is the kind of the outputs made by Writer.
-const writerKind = "forebay.Writer"
-
 // Direct makes [Writer] write each record with one Write in the calling goroutine: the record is in
 // the operating system when the call returns, and the output needs no memory and no goroutine. The
 // options of memory and delivery do not apply to it. [BusyTimeout] limits the wait for a Write that
@@ -79,70 +72,6 @@ func CloseWriter() OutputOption {
 type writerOption func(*OutputSpec)
 
 func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
-
-// writerFault returns an error if Direct or CloseWriter is given but does not apply to o.
-func (o *OutputSpec) writerFault() error {
-	_, closer := o.w.(io.Closer)
-	_, ends := o.w.(shutdowner)
-	switch {
-	case o.direct && o.kind != writerKind:
-		return errors.New("Direct does not apply to it; use Writer(w, Direct())")
-	case o.closes && o.kind != writerKind:
-		return errors.New("CloseWriter does not apply to it; leave it out")
-	case o.closes && o.driver == nil && !isNil(o.w) && !closer && !ends:
-		return errNoClose(o.w)
-	}
-	return nil
-}
-
-// errNoClose is the error for the option CloseWriter with a writer that has no method Close.
-func errNoClose(w io.Writer) error {
-	return fmt.Errorf("CloseWriter: the writer (%T) has no method Close; leave it out", w)
-}
-
-// A stream is the configuration of [Console] and [Writer].
-type stream struct {
-	w       io.Writer
-	name    string
-	console bool
-	closes  bool
-}
-
-// openStream opens the destination of [Console] and [Writer].
-func openStream(c *stream, s *Setup) (deliver.Destination, error) {
-	if isNil(c.w) {
-		return nil, fmt.Errorf("the writer is nil (%T); give one such as os.Stderr, or leave the output out", c.w)
-	}
-	if s.Name == "" {
-		s.Name = c.name
-	}
-	f, isFile := c.w.(*os.File)
-	if c.console && s.Encoder == nil {
-		s.Encoder = encode.Console(&encode.Options{Color: isFile && encode.ColorTerminal(f)})
-	}
-	switch wc, ok := c.w.(io.WriteCloser); {
-	case c.closes && !ok:
-		return nil, errNoClose(c.w)
-	case isFile:
-		d := stdio.New(f, s.Name)
-		if err := d.Check(); err != nil || !c.closes {
-			return d, err
-		}
-		return closingFile{d, f}, nil
-	case c.closes:
-		return deliver.ToWriteCloser(wc), nil
-	}
-	return deliver.ToWriter(c.w), nil
-}
-
-// A closingFile is the destination for an *os.File that the Router closes.
-type closingFile struct {
-	*stdio.Stream
-	f *os.File
-}
-
-// Close closes the file.
-func (c closingFile) Close(context.Context) error { return c.f.Close() }
 
 // File returns an output that appends to the file at path, one JSON object per line; the
 // option [Encoder] sets another format. The file is created if it is missing; its directory

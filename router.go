@@ -4,26 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/internal/redact"
+	"github.com/forebay-log/forebay/internal/wallclock"
 )
-
-// A Router is a [slog.Handler] that encodes each record once per route and passes it to the
-// outputs of the route whose level admits it. [NewRouter] makes a Router; [Router.Close]
-// closes it. All methods are safe for concurrent use. The methods of a nil Router do nothing.
-type Router struct{ h handler }
-
-// core returns the core of r, or nil if r discards all records.
-func (r *Router) core() *core {
-	if r == nil {
-		return nil
-	}
-	return r.h.core
-}
 
 // Enabled reports whether any output accepts records of the given level.
 func (r *Router) Enabled(_ context.Context, level slog.Level) bool {
@@ -56,112 +41,6 @@ func (r *Router) WithGroup(name string) slog.Handler {
 		return r
 	}
 	return r.h.WithGroup(name)
-}
-
-// Logger returns a Logger that logs to r.
-func (r *Router) Logger() *Logger {
-	if r.core() == nil {
-		return nil
-	}
-	return &Logger{h: r.h}
-}
-
-// A handler is the [slog.Handler] of a core with a logger name, attributes and groups. It is
-// immutable.
-type handler struct {
-	core   *core
-	levels *nameLevels    // levels for the logger name
-	scopes []encode.Scope // scopes with the attributes and groups of the handler, by route
-	skip   int            // stack frames to skip for the source position, see Logger.WithCallerSkip
-
-	// top are the attributes outside all groups: the name of the logger, and attributes added by
-	// WithContext.
-	top []slog.Attr
-	// base are the scopes before the first open group, and groups are the open groups. compose uses
-	// both for records with attributes outside all groups. Both are nil if no group is open.
-	base   []encode.Scope
-	groups []openGroup
-	place  *redact.Place // the open groups, for core.redact; nil if no group is open or nothing is redacted
-}
-
-// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
-// redacted only in the records that compose emits.
-type openGroup struct {
-	name  string
-	attrs []slog.Attr
-}
-
-// A core is the part of a router that all handlers and loggers derived from it share.
-type core struct {
-	router    *Router // the Router that NewRouter returned, without attributes and groups
-	routes    []*route
-	outputs   []*output // of all routes
-	steps     []step    // actions for each record, see plan
-	sole      *output   // the only output, if nothing is redacted; otherwise nil
-	pool      scratchPool
-	names     names
-	root      *nameLevels // levels of loggers without a name
-	exact     bool        // every record at or above nameLevels.floor is accepted by some output
-	needsPC   bool
-	contexts  []contextFunc
-	samples   []*sampler
-	bursts    bursts
-	syncLevel slog.Level    // from this level on, callers wait for delivery; see SyncLevel
-	redact    *redact.Rules // nil: nothing is redacted
-
-	events    *reporter   // for events without an output, and of outputs without the option OnError
-	reporters []*reporter // all reporters, for Close to wait for
-
-	closed  atomic.Bool
-	refused atomic.Uint64
-
-	closing       sync.Once
-	done          chan struct{} // closed when report and err are set
-	finalReported atomic.Bool   // Logger.Close has written err, and the number of records kept on disk, to standard error
-	report        Report
-	err           error
-}
-
-// A route is an encoder with the outputs that receive its encoded records.
-type route struct {
-	outputs []*output
-	failing atomic.Uint64 // number of encoding failures since the last success
-}
-
-// A step is one action for a record: redact it, encode it for a route, or write the encoded record
-// to an output.
-type step struct {
-	route  int
-	out    *output // the output to write to; nil for encoding and redacting
-	sole   bool    // the route has no other output: encoding has already checked the level
-	meta   bool    // for encoding: keep the record's Meta, which an output of the route uses
-	redact bool    // redact the record; this is the first step, if there are rules
-}
-
-// plan computes the steps for each record. All buffered outputs come before the direct outputs,
-// whose writers may hang.
-func (c *core) plan() {
-	c.levels()
-	c.pool.routes = len(c.routes)
-	if c.redact != nil {
-		c.steps = append(c.steps, step{redact: true})
-	}
-	var direct []step
-	for i, r := range c.routes {
-		c.steps = append(c.steps, step{route: i, meta: slices.ContainsFunc(r.outputs, (*output).buffered)})
-		for _, o := range r.outputs {
-			s := step{route: i, out: o, sole: len(r.outputs) == 1}
-			if o.buffered() {
-				c.steps = append(c.steps, s)
-			} else {
-				direct = append(direct, s)
-			}
-		}
-	}
-	c.steps = append(c.steps, direct...)
-	if len(c.outputs) == 1 && c.redact == nil {
-		c.sole = c.outputs[0]
-	}
 }
 
 // enabled reports whether any output accepts records of the given level.
@@ -399,4 +278,39 @@ func (h *handler) compose(s *scratch, top int) {
 	root := *h
 	root.scopes, root.base, root.groups, root.place = h.base, nil, nil, nil
 	root.emit(s)
+}
+
+// passSampling reports whether the record in s must be logged. A logged record gets the attribute
+// "repeated" with the number of records omitted before it. A record that is not logged is counted
+// as dropped by each output that would have accepted it.
+func (h *handler) passSampling(s *scratch) bool {
+	c := h.core
+	for _, sm := range c.samples {
+		if !sm.contains(s.rec.Level) {
+			continue
+		}
+		t := s.rec.Time
+		if t.IsZero() {
+			t = wallclock.Now()
+		}
+		slot, key := sm.slot(h.levels.name, s.rec.Message, s.rec.Level)
+		ok, omitted := sm.take(slot, key, t.Unix(), &c.bursts)
+		if omitted > 0 {
+			s.attrs = append(s.attrs, slog.Uint64("repeated", omitted))
+		}
+		if ok {
+			return true
+		}
+		own := h.levels.own.Level()
+		for _, o := range c.outputs {
+			if o.admits(s.rec.Level, own) {
+				o.sampled.Add(1)
+			}
+		}
+		if st := slot.burst.Load(); st == nil || st.key != key {
+			c.begin(slot, key, h.levels.name, &s.rec)
+		}
+		return false
+	}
+	return true
 }

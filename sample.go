@@ -1,44 +1,13 @@
 package forebay
 
 import (
-	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"math/bits"
+	"sync"
 	"sync/atomic"
-
-	"github.com/forebay-log/forebay/internal/wallclock"
+	"time"
 )
-
-// A sample holds the arguments of Sample.
-type sample struct {
-	level        slog.Level
-	first, every int
-}
-
-// levelStep is the distance between two levels of slog. A [Sample] applies to the levels from its
-// level up to, but not including, level+levelStep.
-const levelStep = slog.LevelInfo - slog.LevelDebug
-
-// contains reports whether the sample applies to records of level l.
-func (s *sample) contains(l slog.Level) bool { return l >= s.level && l < s.level+levelStep }
-
-// fault describes why s is invalid or conflicts with an earlier sample. It returns "" if there is
-// no fault.
-func (s *sample) fault(earlier []sample) string {
-	if s.first < 0 || s.every < 0 {
-		return fmt.Sprintf("first %d and every %d are not valid counts; use 0 or more", s.first, s.every)
-	}
-	if s.first == 0 && s.every == 0 {
-		return "it leaves out every record; give at least one count, or raise the level of the outputs"
-	}
-	for _, o := range earlier {
-		if d := s.level - o.level; d < levelStep && -d < levelStep {
-			return fmt.Sprintf("its levels overlap those of Sample(%v); give levels that are 4 apart", o.level)
-		}
-	}
-	return ""
-}
 
 // A sampler counts the records of one Sample by message.
 type sampler struct {
@@ -92,37 +61,69 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 	return true, slot.omitted.Swap(0)
 }
 
-// passSampling reports whether the record in s must be logged. A logged record gets the attribute
-// "repeated" with the number of records omitted before it. A record that is not logged is counted
-// as dropped by each output that would have accepted it.
-func (h *handler) passSampling(s *scratch) bool {
-	c := h.core
-	for _, sm := range c.samples {
-		if !sm.contains(s.rec.Level) {
+// A burst counts the records with the same message that a Sample omits. Their number is logged with
+// the next record or, at the end of the burst, in a separate record.
+type burst struct {
+	slot      *sampleSlot
+	key       uint64
+	name, msg string // name of the logger and message of the first omitted record
+	level     slog.Level
+	omitted   uint64 // number of omitted records that were moved here from slot.omitted
+
+	sec int64  // slot.sec at the last tick
+	n   uint64 // slot.n at the last tick
+}
+
+// burstTick is the interval between checks of bursts. A burst has ended if its message did not
+// occur between two checks.
+const burstTick = time.Second
+
+// bursts holds the bursts in progress. While there are any, a timer looks for bursts that have
+// ended.
+type bursts struct {
+	mu      sync.Mutex // acquired once per burst and tick; no other lock is acquired under it
+	list    []*burst
+	ticking bool // the timer is set, or tick is running
+
+	writing chan struct{} // contains an element while a goroutine logs ended bursts; capacity 1
+}
+
+// addOmitted adds a number of omitted records to the burst of the message with the given key. It is
+// called when another message has replaced that message in the slot.
+func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b := slot.burst.Load(); b != nil && b.key == key {
+		b.omitted += omitted
+	} else {
+		slot.omitted.Add(omitted) // the burst has just ended: the number is logged with the slot's next record
+	}
+}
+
+// removeEnded removes the bursts that have ended, or every burst if all is set. It returns the
+// removed bursts with omitted records, which the caller logs.
+func (t *bursts) removeEnded(all bool) (ended []*burst) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	running := t.list[:0]
+	for _, b := range t.list {
+		sec, n := b.slot.sec.Load(), b.slot.n.Load()
+		over := sec == b.sec && n == b.n || b.slot.key.Load() != b.key
+		b.sec, b.n = sec, n
+		if !all && !over {
+			running = append(running, b)
 			continue
 		}
-		t := s.rec.Time
-		if t.IsZero() {
-			t = wallclock.Now()
+		// The pointer is removed before the count is read. A record that is omitted after the
+		// removal begins a new burst, so that no count is lost.
+		if b.slot.burst.CompareAndSwap(b, nil) {
+			b.omitted += b.slot.omitted.Swap(0)
 		}
-		slot, key := sm.slot(h.levels.name, s.rec.Message, s.rec.Level)
-		ok, omitted := sm.take(slot, key, t.Unix(), &c.bursts)
-		if omitted > 0 {
-			s.attrs = append(s.attrs, slog.Uint64("repeated", omitted))
+		if b.omitted > 0 {
+			ended = append(ended, b)
 		}
-		if ok {
-			return true
-		}
-		own := h.levels.own.Level()
-		for _, o := range c.outputs {
-			if o.admits(s.rec.Level, own) {
-				o.sampled.Add(1)
-			}
-		}
-		if st := slot.burst.Load(); st == nil || st.key != key {
-			c.begin(slot, key, h.levels.name, &s.rec)
-		}
-		return false
 	}
-	return true
+	clear(t.list[len(running):])
+	t.list = running
+	return ended
 }
