@@ -2,13 +2,6 @@ package deliver
 
 import "time"
 
-// Defaults of RetryOptions.BudgetRatio and BudgetPerSecond, and the capacity of a budget.
-const (
-	defaultBudgetRatio     = 0.1
-	defaultBudgetPerSecond = 1
-	budgetBurst            = 10
-)
-
 // A budget limits the share of retries in the traffic to a destination, so that retries do not keep
 // an overloaded destination down. During a time t with s successful Sends it permits at most
 // ratio·s + rate·t + 10 retries. Further retries wait. The probes of an open circuit do not count

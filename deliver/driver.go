@@ -33,29 +33,6 @@ func newDriver(dest Destination, ev *callback.Reporter, delivered func() uint64)
 	return &driver{dest: dest, events: ev, delivered: delivered, calls: newCtxLock()}
 }
 
-// A ctxLock is a lock whose acquire ends with a context. Waiters are served in order.
-type ctxLock chan struct{}
-
-func newCtxLock() ctxLock { return make(ctxLock, 1) }
-
-// acquire waits until no other goroutine holds t, or until ctx ends. After success the caller must
-// call release.
-func (t ctxLock) acquire(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (t ctxLock) release() { <-t }
-
 // command waits until no call is in progress and then calls f, which calls the destination. It
 // returns when f has returned or ctx has ended. If f hangs, the lock stays acquired, so that the
 // destination is not called again.
@@ -68,6 +45,8 @@ func (d *driver) command(ctx context.Context, f func() error) error {
 		return d.contain(f)
 	})
 }
+
+var errGoexit = errors.New("destination called runtime.Goexit")
 
 // within calls f on a separate goroutine and waits until f has returned or ctx has ended. f must
 // not panic. If f hangs, its goroutine and everything that f refers to stay in memory.
@@ -225,3 +204,7 @@ func (e endErrors) fault() error {
 	}
 	return e.err()
 }
+
+// closeGrace is how long Close waits, after the end of its time, for a driver whose context has
+// ended. Close may wait that long twice: for the driver and for the spool.
+const closeGrace = 50 * time.Millisecond

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"errors"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -132,3 +133,8 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 		a.set.post("handler", err, uint64(n))
 	}
 }
+
+// ErrFull means that memory is full because the destination is slow or hangs. It is the cause
+// of the event "spill" when the spool begins to fill for that reason, and of a call of an
+// [ErrorHandler].
+var ErrFull = errors.New("the destination is too slow")

@@ -98,7 +98,6 @@ const (
 )
 
 var (
-	errGoexit   = errors.New("destination called runtime.Goexit")
 	errNoTime   = fmt.Errorf("the outlet is closing: %w", context.DeadlineExceeded)
 	errFinished = errors.New("the session is no longer needed")
 )

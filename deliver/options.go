@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
@@ -156,3 +157,48 @@ func setRange(lower, upper *time.Duration, defaultLower, defaultUpper time.Durat
 	*upper = cmp.Or(*upper, max(defaultUpper, *lower))
 	*lower = cmp.Or(*lower, min(defaultLower, *upper))
 }
+
+// BreakerOptions configures the circuit breaker of an [Output]. The zero value is
+// useful: each field states its default and unit.
+type BreakerOptions struct {
+	// Failures is the number of consecutive failures that open the circuit. Default 5.
+	// Independently of this, 10 failures among the last 20 results open it too.
+	Failures int `yaml:"failures"`
+	// OpenMin and OpenMax limit the time that the circuit stays open before a probe: at first a
+	// random time between half of OpenMin and OpenMin, doubled after each failed probe up to
+	// OpenMax. It is never shorter than the delay that the destination asked for
+	// ([batch.RetryAfter]), of which at most 10 minutes are honored. Defaults 1 s and 1 min.
+	OpenMin time.Duration `yaml:"open_min"`
+	OpenMax time.Duration `yaml:"open_max"`
+	// FatalDelay is the minimum time that the circuit stays open after [batch.Hold], which opens it
+	// at once. Default 1 min.
+	FatalDelay time.Duration `yaml:"fatal_delay"`
+	// ProbeRecords is the maximum number of records in a probe. Default 10.
+	ProbeRecords int `yaml:"probe_records"`
+	// Successes is the number of consecutive probes that must succeed before the circuit closes.
+	// Default 2.
+	Successes int `yaml:"successes"`
+}
+
+// resolve returns the options with their defaults. o may be nil. The error names every field that
+// is out of range.
+func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
+	if o != nil {
+		r = *o
+	}
+	r.Failures = cmp.Or(r.Failures, breaker.Failures)
+	setRange(&r.OpenMin, &r.OpenMax, breaker.OpenMin, breaker.OpenMax)
+	r.FatalDelay = cmp.Or(r.FatalDelay, breaker.FatalDelay)
+	r.ProbeRecords = cmp.Or(r.ProbeRecords, breaker.ProbeRecords)
+	r.Successes = cmp.Or(r.Successes, breaker.Successes)
+	err = errors.Join(positive("breaker: Failures", r.Failures), positive("breaker: OpenMin", r.OpenMin), notBelow("breaker: OpenMax", r.OpenMax, "OpenMin", r.OpenMin),
+		positive("breaker: FatalDelay", r.FatalDelay), positive("breaker: ProbeRecords", r.ProbeRecords), positive("breaker: Successes", r.Successes))
+	return r, err
+}
+
+// Defaults of RetryOptions.BudgetRatio and BudgetPerSecond, and the capacity of a budget.
+const (
+	defaultBudgetRatio     = 0.1
+	defaultBudgetPerSecond = 1
+	budgetBurst            = 10
+)

@@ -80,6 +80,16 @@ type snapshot struct {
 	taken   time.Time // time at which the oldest open batch was leased; zero: no open batch
 }
 
+// closeOnce makes only the first Shutdown run, and stores its result.
+type closeOnce struct {
+	begun atomic.Bool
+	ended chan struct{} // closed when the fields below are set
+
+	report batch.Report
+	err    error
+	driver endErrors // errors of the destination; err includes them
+}
+
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
 // newOutlet returns the outlet of a destination; its method start starts the loop. o may be nil.
@@ -150,24 +160,6 @@ func (o *outlet) setHandler(h ErrorHandler) {
 
 // wakeLoop wakes the loop.
 func (o *outlet) wakeLoop() { signal(o.wake) }
-
-// signal makes the next receive from ch return at once. ch has capacity 1.
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
-// isClosed reports whether ch is closed.
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
-	}
-}
 
 // post makes the loop call f, and returns at once. It may be called under any lock except
 // shared.mu. After the end of the loop, f is not called.
@@ -343,11 +335,6 @@ func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v"
 // Unwrap returns Err.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// ErrFull means that memory is full because the destination is slow or hangs. It is the cause
-// of the event "spill" when the spool begins to fill for that reason, and of a call of an
-// [ErrorHandler].
-var ErrFull = errors.New("the destination is too slow")
-
 // ---- flush ----------------------------------------------------------------
 
 // Flush waits until everything accepted before the call is delivered or accounted for, and flushes
@@ -437,4 +424,60 @@ func (o *outlet) Sync(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(err, o.spooling.sync(ctx), o.driver.sync(ctx))
+}
+
+// publish stores a snapshot of the machine for Stats.
+func (o *outlet) publish() {
+	m := o.m
+	record, taken := m.oldest()
+	s := snapshot{lastErr: m.health.cause, oldest: record, taken: taken, stats: Stats{
+		Breaker: m.brk.state(), Trips: m.brk.trips, Attempts: m.sess.attempts, Retries: m.health.retries,
+		Spilling: m.disk.backlog || len(m.disk.out) > 0, Suspects: m.account.suspects, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone.on,
+	}}
+	o.shared.mu.Lock()
+	o.shared.snap = s
+	o.shared.mu.Unlock()
+}
+
+// Stats returns a snapshot. It never waits for the destination.
+func (o *outlet) Stats() Stats {
+	o.shared.mu.Lock()
+	n := o.shared.snap
+	o.shared.mu.Unlock()
+	s := n.stats
+	s.Name, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.driver.panics.Load(), o.dead.failed.Load()
+	if h := o.handler.Load(); h != nil {
+		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
+	}
+	if !n.oldest.IsZero() {
+		s.OldestAge = max(0, time.Since(n.oldest))
+	}
+	if !n.taken.IsZero() {
+		s.OldestWait = time.Since(n.taken)
+	}
+	if n.lastErr != nil {
+		s.LastError = n.lastErr.Error()
+	}
+	s.Account, s.Spilled, s.Bytes = o.led.now()
+	return s
+}
+
+// Account returns the account of the outlet and its log together. It is read while no record moves
+// from one to the other.
+func (o *outlet) Account() (a batch.Account) {
+	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
+	return a
+}
+
+// awaitEnd waits until the Shutdown has ended.
+func (o *outlet) awaitEnd(ctx context.Context) error {
+	if isClosed(o.end.ended) {
+		return nil
+	}
+	select {
+	case <-o.end.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

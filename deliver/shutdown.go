@@ -4,27 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/plural"
 )
-
-// closeGrace is how long Close waits, after the end of its time, for a driver whose context has
-// ended. Close may wait that long twice: for the driver and for the spool.
-const closeGrace = 50 * time.Millisecond
-
-// closeOnce makes only the first Shutdown run, and stores its result.
-type closeOnce struct {
-	begun atomic.Bool
-	ended chan struct{} // closed when the fields below are set
-
-	report batch.Report
-	err    error
-	driver endErrors // errors of the destination; err includes them
-}
 
 // Drain announces Shutdown: everything must be settled by deadline, and delays between attempts are
 // short from now on. After 70 % of the time the remaining records are offered to the handler,
@@ -45,19 +30,6 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 		return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", err)
 	}
 	return s.report, s.err
-}
-
-// awaitEnd waits until the Shutdown has ended.
-func (o *outlet) awaitEnd(ctx context.Context) error {
-	if isClosed(o.end.ended) {
-		return nil
-	}
-	select {
-	case <-o.end.ended:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // stop closes the log, settles the records, closes the session and reports. It returns when that is

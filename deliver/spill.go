@@ -52,22 +52,3 @@ type spill interface {
 type joiner interface {
 	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }
-
-// joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.
-// Such a batch is copied to memory: at most 256 KiB of payload and 256 KiB of slots.
-const (
-	joinedBytes   = 256 << 10
-	joinedRecords = joinedBytes / layout.SlotBytes
-)
-
-// joins returns the maximum size of a combined batch.
-func (s *settings) joins() (bytes, records int) {
-	bytes, records = joinedBytes, joinedRecords
-	if n := s.traits.Limits.Bytes; n > 0 {
-		bytes = min(bytes, n)
-	}
-	if n := s.traits.Limits.Records; n > 0 {
-		records = min(records, n)
-	}
-	return bytes, records
-}

@@ -1,0 +1,89 @@
+package deliver
+
+import (
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// settings are the parameters of a machine. After the start, only the field handler changes.
+type settings struct {
+	traits      *Traits  // Window is 1 or more
+	opt         *Options // options with their defaults; Retry and Breaker are set
+	handler     bool     // there is an error handler
+	oldest      int64    // Unix nanoseconds; if a record has an earlier time, its age counts from its arrival
+	jitter      func(lo, hi time.Duration) time.Duration
+	post        func(op string, err error, n uint64)
+	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters about the records of b, which it copies
+	lettersFull func() bool                        // too many dead letters wait to be written
+	settled     func(from lease)                   // called when no record of the lease is open
+	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
+	pending     func() uint64                      // returns the number of records that are pending in the log
+	moved       func(of stateKind, from, to uint8) // called at each transition; nil except in tests
+}
+
+// spools reports whether there is a spool.
+func (s *settings) spools() bool { return s.opt.spill != nil }
+
+// note passes a transition to the function s.moved, which a test has set.
+func (s *settings) note(of stateKind, from, to uint8) {
+	if s.moved != nil && from != to {
+		s.moved(of, from, to)
+	}
+}
+
+// stateKind identifies a state machine, for tests that record transitions.
+type stateKind uint8
+
+const (
+	stageKind stateKind = iota
+	sessionKind
+	entryKind
+	phaseKind
+)
+
+// action is a decision of the machine. The loop reports the result of doSpill, doPull and doForget
+// before it calls next again. The results of the others may come later.
+type action struct {
+	do    doing
+	e     *entry    // entry of doSend, doSpill and doHandle
+	seq   uint64    // sequence number of doForget
+	until time.Time // end of doWait; zero: until something happens
+}
+
+// doing is the kind of an action. Each comment names the method of the machine to which the loop
+// passes the result. The actions from doSpill on may be slow.
+type doing uint8
+
+const (
+	doWait   doing = iota
+	doAgain        // call next again
+	doOpen         // begin a session; result: opened or failedToOpen
+	doSend         // give e to the session; result: answer, refused or sessionEnded
+	doClose        // end the session; result: closed
+	doSpill        // append e to the spool; result: spilled
+	doPull         // read a batch from the spool; result: pulled or notPulled
+	doForget       // acknowledge the batches of the spool up to seq; result: forgotten
+	doHandle       // offer e to the handler; result: handled
+	doEnd          // nothing is left to do
+)
+
+// joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.
+// Such a batch is copied to memory: at most 256 KiB of payload and 256 KiB of slots.
+const (
+	joinedBytes   = 256 << 10
+	joinedRecords = joinedBytes / layout.SlotBytes
+)
+
+// joins returns the maximum size of a combined batch.
+func (s *settings) joins() (bytes, records int) {
+	bytes, records = joinedBytes, joinedRecords
+	if n := s.traits.Limits.Bytes; n > 0 {
+		bytes = min(bytes, n)
+	}
+	if n := s.traits.Limits.Records; n > 0 {
+		records = min(records, n)
+	}
+	return bytes, records
+}
