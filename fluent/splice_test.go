@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/slab"
@@ -132,7 +132,7 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newLogger(w, &Driver{c: c, maxRecord: o.MaxRecord})
-		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
+		rng := testkit.Rand(testkit.Seed(t))
 		var want [][]byte
 		for i := range 300 {
 			m := map[string]any{"i": i, "line": strings.Repeat(string(rune('a'+i%26)), rng.IntN(3000)), "more": strings.Repeat("z", 100+rng.IntN(1000))}

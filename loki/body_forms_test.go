@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -92,7 +93,7 @@ func uniqueKeys(d *json.Decoder) error {
 // The nested form of a line is the escaped bare form. A line does not depend on whether its keys
 // are known to be unique. The keys of each object are unique.
 func TestLineFormsAreEqual(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 1))
+	rng := testkit.Rand(testkit.Seed(t))
 	for i := range 5000 {
 		levelKey := []string{"", "level"}[rng.IntN(2)]
 		v := values.NewValues(values.Style{Duration: values.DurationText, Errors: values.ErrorForm(values.ErrorForms[rng.IntN(5)])})

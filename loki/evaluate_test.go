@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -301,7 +300,7 @@ func (f *recordingFormatter) Append(dst []byte, r *encode.Record) ([]byte, batch
 
 // A line does not change if its attributes are also labels or metadata.
 func TestEvaluationDoesNotChangeLine(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 2))
+	rng := testkit.Rand(testkit.Seed(t))
 	for i := range 1000 {
 		c := Config{Wire: []string{wireProtobuf, wireJSON}[i/2%2], BatchBytes: 4 << 10, Line: Line{Body: []string{bodyJSON, bodyLogfmt}[i%2]}, Limits: Limits{MaxMetadataPairs: 1}}
 		r := encode.Record{Time: time.Unix(1, 2), Message: "m", Attrs: randomAttrs(rng, 0)}

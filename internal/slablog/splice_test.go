@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -60,7 +61,7 @@ func TestSplicedRecords(t *testing.T) {
 		{SlabBytes: 1024, SlabCount: 64, WhenFull: slab.DropOldest()},
 		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1000},
 	} {
-		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
+		rng := testkit.Rand(testkit.Seed(t))
 		k := &keeping{}
 		w, err := newPump(consumerFor(k), &o)
 		if err != nil {
@@ -109,11 +110,12 @@ func TestSplicedRecords(t *testing.T) {
 func TestSplicedRecordsBesideOthers(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &slab.Options{SlabBytes: 1024, SlabCount: 4, WhenFull: slab.Block()})
+	seed := testkit.Seed(t)
 	const each = 3000
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(9, uint64(g)))
+			rng := testkit.Rand(seed + uint64(g))
 			for i := range each {
 				l := line(g*each+i, 10+rng.IntN(80))
 				p, in := spliced(rng, string(l))

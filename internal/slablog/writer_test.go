@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -595,7 +596,7 @@ func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
 			}
 			return o
 		}), &slab.Options{SlabBytes: 4096})
-		rng := rand.New(rand.NewPCG(5, 6))
+		rng := testkit.Rand(testkit.Seed(t))
 		for i := range 5000 {
 			w.WriteRecord(line(i, 50), batch.Meta{Time: time.Now().UnixNano()})
 			time.Sleep(time.Duration(rng.IntN(5)*rng.IntN(20)) * time.Millisecond)
