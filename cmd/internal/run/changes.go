@@ -22,27 +22,6 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// A reloader applies changes of a configuration file to a running pipeline, on request or when the
-// file changes. No record is lost, and unchanged inputs and outputs continue.
-//
-// An output is closed for a change when its records are delivered or stored on disk. If that takes
-// too long, the change is rejected and has no effect. An input is stopped for a change, its
-// position is stored, and it is opened again.
-//
-// If the pipeline has no configuration file, its *reloader is nil.
-type reloader struct {
-	file  string
-	stdin *os.File
-	poll  bool // check the file for changes at the interval pollEvery
-
-	data     []byte // content of the file at startup
-	requests chan struct{}
-	ctx      context.Context // canceled when the pipeline ends
-	cancel   context.CancelFunc
-	fatal    chan struct{} // closed when the pipeline must end, because an output could not be opened again
-	done     chan struct{} // closed when the goroutine has ended; nil until begin is called
-}
-
 // pollEvery is the interval between two checks of the file.
 const pollEvery = time.Second
 
@@ -231,9 +210,12 @@ func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
 	return nil
 }
 
-func inputName(c *input.Config) string   { return c.Name }
-func inletName(in *LiveInput) string     { return in.Name }
-func specName(c *dest.Spec) string       { return c.Name }
+func inputName(c *input.Config) string { return c.Name }
+
+func inletName(in *LiveInput) string { return in.Name }
+
+func specName(c *dest.Spec) string { return c.Name }
+
 func outputName(o *output.Output) string { return o.Spec.Name }
 
 // compare compares the running configuration with the new one. It sets ch.stopped, ch.ending,

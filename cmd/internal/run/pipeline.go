@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/output"
 )
@@ -82,4 +83,33 @@ type removedOutput struct {
 	until  time.Time
 	report batch.Report
 	kept   uint64 // number of records on disk that no output delivers
+}
+
+// A LiveInput is an open input.
+type LiveInput struct {
+	*intake.Inlet
+	c     *input.Config // changes only while all intakes are locked
+	Src   input.Source
+	ended chan struct{} // closed after Src.Run has returned
+}
+
+// A reloader applies changes of a configuration file to a running pipeline, on request or when the
+// file changes. No record is lost, and unchanged inputs and outputs continue.
+//
+// An output is closed for a change when its records are delivered or stored on disk. If that takes
+// too long, the change is rejected and has no effect. An input is stopped for a change, its
+// position is stored, and it is opened again.
+//
+// If the pipeline has no configuration file, its *reloader is nil.
+type reloader struct {
+	file  string
+	stdin *os.File
+	poll  bool // check the file for changes at the interval pollEvery
+
+	data     []byte // content of the file at startup
+	requests chan struct{}
+	ctx      context.Context // canceled when the pipeline ends
+	cancel   context.CancelFunc
+	fatal    chan struct{} // closed when the pipeline must end, because an output could not be opened again
+	done     chan struct{} // closed when the goroutine has ended; nil until begin is called
 }

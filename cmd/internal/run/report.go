@@ -15,9 +15,6 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// An Account computes the final messages and the exit code of a pipeline after its end.
-type Account struct{ P *Pipeline }
-
 // Conclude returns the final messages, and an error with the exit code. took is the duration of the
 // run, and readErr is an error of an input. If the delivery was interrupted, cause is the reason.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {

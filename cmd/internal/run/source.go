@@ -11,14 +11,6 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// A LiveInput is an open input.
-type LiveInput struct {
-	*intake.Inlet
-	c     *input.Config // changes only while all intakes are locked
-	Src   input.Source
-	ended chan struct{} // closed after Src.Run has returned
-}
-
 // Read returns the sum of the counters of all inputs since the start, including removed inputs.
 func (p *Pipeline) Read() intake.Tally {
 	p.Mu.Lock()
@@ -192,3 +184,6 @@ func (p *Pipeline) keepRunning(missing bool) {
 		p.releaseLive(nil)
 	}
 }
+
+// An Account computes the final messages and the exit code of a pipeline after its end.
+type Account struct{ P *Pipeline }

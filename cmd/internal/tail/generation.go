@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/charset"
+	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
 // A generation is the content of the file at a path until a rename, a deletion or a truncation. The
@@ -272,3 +273,12 @@ func (s *series) holds(g *generation) bool {
 	}
 	return false
 }
+
+// A lineJoiner combines the lines of a series to records. It holds a record until the record is
+// complete.
+type lineJoiner = *join.Joiner[lineStart]
+
+const (
+	initialBuf = 128 << 10 // initial size of the read buffer
+	stepBytes  = 4 << 20   // maximum number of bytes read from one path before the next path is processed
+)

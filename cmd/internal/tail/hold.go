@@ -22,10 +22,6 @@ type output struct {
 	cutting bool   // pass sets Line.Cut
 }
 
-// A lineJoiner combines the lines of a series to records. It holds a record until the record is
-// complete.
-type lineJoiner = *join.Joiner[lineStart]
-
 // cut calls the function put. In the record that put passes to the sink, Line.Cut is true.
 func (out *output) cut(put func() error) error {
 	out.cutting = true

@@ -12,11 +12,6 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-const (
-	initialBuf = 128 << 10 // initial size of the read buffer
-	stepBytes  = 4 << 20   // maximum number of bytes read from one path before the next path is processed
-)
-
 // A reader reads the generations of each path in order and passes their lines to its output. Only
 // the goroutine that called Run calls its methods.
 type reader struct {
@@ -568,14 +563,6 @@ func soonest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// signal sends a value to c, unless c is full. The capacity of c is one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // later returns the later of a and b.

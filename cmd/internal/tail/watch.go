@@ -72,3 +72,11 @@ func (w *watcher) close() {
 		w.w.Close()
 	}
 }
+
+// signal sends a value to c, unless c is full. The capacity of c is one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,14 +1,18 @@
 package tool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
@@ -88,3 +92,46 @@ func inspect(dir string) (SpoolDir, error) {
 
 // spoolText returns the text of an error of package spool without the prefix.
 func spoolText(err error) string { return strings.TrimPrefix(err.Error(), "spool: ") }
+
+// SpoolListing is the result of spool ls and spool verify for one directory.
+type SpoolListing struct {
+	Dir     string      `json:"dir"`
+	Acked   uint64      `json:"acked_batch"`
+	Pending uint64      `json:"pending_records"`
+	Bytes   int64       `json:"bytes"`
+	Files   []spoolFile `json:"files"`
+}
+
+// spoolFile describes one file of a SpoolListing.
+type spoolFile struct {
+	Name        string     `json:"file"`
+	Kind        string     `json:"kind"`
+	Owner       string     `json:"owner,omitempty"` // state of the process that has created a slab file: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // process id of the owner, only for display
+	ContentType string     `json:"content_type,omitempty"`
+	Begun       *time.Time `json:"begun,omitempty"`
+	Bytes       int64      `json:"bytes"`
+	Batches     uint64     `json:"batches"`
+	Records     uint64     `json:"records"`
+	Pending     uint64     `json:"pending_records"`
+	Health      string     `json:"health"`
+}
+
+// These are the kinds of files with stored records.
+const (
+	kindSegment = "segment"
+	KindSlabs   = "crash-safe slabs"
+	KindInput   = "input read ahead"
+)
+
+// A Sender sends a batch and returns its outcome.
+type Sender func(context.Context, *batch.Batch) batch.Outcome
+
+// outputError returns the error for a failed write to standard output. If the reader of the output
+// has exited, such as head(1), it returns nil.
+func outputError(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return exit.Runtime(err)
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -136,13 +135,4 @@ func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(bat
 		}
 	}
 	return damaged, nil
-}
-
-// outputError returns the error for a failed write to standard output. If the reader of the output
-// has exited, such as head(1), it returns nil.
-func outputError(err error) error {
-	if errors.Is(err, syscall.EPIPE) {
-		return nil
-	}
-	return exit.Runtime(err)
 }

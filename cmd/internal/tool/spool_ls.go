@@ -20,37 +20,6 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// SpoolListing is the result of spool ls and spool verify for one directory.
-type SpoolListing struct {
-	Dir     string      `json:"dir"`
-	Acked   uint64      `json:"acked_batch"`
-	Pending uint64      `json:"pending_records"`
-	Bytes   int64       `json:"bytes"`
-	Files   []spoolFile `json:"files"`
-}
-
-// spoolFile describes one file of a SpoolListing.
-type spoolFile struct {
-	Name        string     `json:"file"`
-	Kind        string     `json:"kind"`
-	Owner       string     `json:"owner,omitempty"` // state of the process that has created a slab file: alive or dead
-	PID         uint32     `json:"pid,omitempty"`   // process id of the owner, only for display
-	ContentType string     `json:"content_type,omitempty"`
-	Begun       *time.Time `json:"begun,omitempty"`
-	Bytes       int64      `json:"bytes"`
-	Batches     uint64     `json:"batches"`
-	Records     uint64     `json:"records"`
-	Pending     uint64     `json:"pending_records"`
-	Health      string     `json:"health"`
-}
-
-// These are the kinds of files with stored records.
-const (
-	kindSegment = "segment"
-	KindSlabs   = "crash-safe slabs"
-	KindInput   = "input read ahead"
-)
-
 // ListDir lists the files in a directory. It returns the number of damaged files. If verify is
 // true, it reads the segments completely.
 func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error) {

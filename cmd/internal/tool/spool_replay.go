@@ -30,9 +30,6 @@ type ReplayTarget struct {
 	Close   func() error
 }
 
-// A Sender sends a batch and returns its outcome.
-type Sender func(context.Context, *batch.Batch) batch.Outcome
-
 // A ReplayOpener opens the destination of a replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
