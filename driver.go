@@ -135,6 +135,9 @@ func (b *builder) open(spec *OutputSpec, place string) {
 	}
 	spec.name = s.Name
 	b.names[s.Name] = place
+	if s.Slab.WhenFull == (slab.WhenFull{}) && s.SpoolDir != "" {
+		s.Slab.WhenFull = slab.Spill()
+	}
 	if s.Slab.WhenFull == slab.Spill() && s.SpoolDir == "" {
 		errs = append(errs, errors.New(`WhenFull is "spill", but there is no Spool; add Spool(dir)`))
 	}

@@ -266,9 +266,11 @@ type outputEncoder struct{ enc encode.Encoder }
 
 func (e outputEncoder) applyOutput(o *OutputSpec) { o.enc, o.encSet = e.enc, true }
 
-// Spool stores records in dir while the destination is down, and the records that Close could
-// not deliver. They are delivered first when the destination is available again, or at the
-// next start. The directory is created if it is missing, and only one output may use it. The
+// Spool stores records in dir while the destination is down or memory is full, and the records
+// that Close could not deliver. They are delivered first when the destination is available again,
+// or at the next start. [WhenFull] with another policy than "spill" limits the use of the spool to
+// outages that the circuit breaker detects: a destination that hangs then fills memory, and records
+// are dropped. The directory is created if it is missing, and only one output may use it. The
 // default limit is 1 GiB; use [Delivery] to change it. By default an output has no spool.
 func Spool(dir string) OutputOption {
 	return deliverySetting("forebay.Spool", func(o *deliver.OutputOptions) error {
@@ -304,8 +306,10 @@ func makeDir(dir string) error {
 // WhenFull sets the behavior of a call when the memory of the output is full because its
 // destination is slow or down: "block-for=250ms" waits at most that long and then drops the
 // record, "block" waits until there is room, "drop-newest" and "drop-oldest" do not wait, and
-// "spill" moves the oldest records to the [Spool]. The default is block-for=250ms. Dropped
-// records are counted.
+// "spill" moves the oldest records to the [Spool] and waits for the disk, at most 5 s. After one
+// call has waited for the whole time without success, later calls with "block-for" and "spill" do
+// not wait until memory is freed. The default is "spill" for an output with a Spool, and
+// "block-for=250ms" for others. Dropped records are counted.
 func WhenFull(policy string) OutputOption {
 	return deliverySetting("forebay.WhenFull", func(o *deliver.OutputOptions) (err error) {
 		o.Slab.WhenFull, err = slab.ParseWhenFull(policy)
