@@ -47,6 +47,7 @@ func (o *outlet) consumer() slablog.Consumer {
 	c := slablog.Consumer{
 		Limits: o.set.traits.Limits, Dictionary: o.set.traits.Dictionary, Several: o.inline, Vectors: o.set.traits.Vectors,
 		Spills: o.set.spools(), Helps: !o.inline,
+		Busy: o.intake.busy,
 	}
 	if h, ok := o.led.spill.(heldReporter); ok {
 		c.Held = func(origin [16]byte, first, last uint64) (held []layout.Tickets) {
@@ -114,6 +115,21 @@ func (k *intake) fill(now time.Time) (again bool) {
 
 // crowded reports whether the window has no room for another batch.
 func (k *intake) crowded() bool { return k.used > k.o.m.set.traits.Window }
+
+// busy reports whether the window has no room for another batch now. Unlike crowded, it does not count
+// the batch that is leased in advance, and parked batches.
+func (k *intake) busy() bool {
+	room := k.o.m.set.traits.Window
+	if len(k.o.m.queue.ring) < room {
+		return false
+	}
+	for _, e := range k.o.m.queue.ring {
+		if e.place != parked {
+			room--
+		}
+	}
+	return room <= 0
+}
 
 // end is called when the log has ended: no more batches are leased.
 func (k *intake) end() {

@@ -198,12 +198,12 @@ func (o *outlet) loop() {
 		if o.m.end.handlerOver(now) {
 			o.giveUp()
 		}
-		crowded := o.intake.crowded()
+		crowded, busy := o.intake.crowded(), o.intake.busy()
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break
 		}
-		if a.do == doWait && crowded && !o.intake.crowded() { // next has settled batches, so that fill can lease more
+		if a.do == doWait && (crowded && !o.intake.crowded() || busy && !o.intake.busy()) { // next has settled batches, so that fill can lease more
 			continue
 		}
 		if o.do(a, timer); a.do >= doSpill {

@@ -64,8 +64,8 @@ type Config struct {
 
 	// A request is sent when its records have BatchBytes bytes before compression (default 1 MiB)
 	// or when it has BatchRecords records (default 0: no limit; for Datadog 1000). It is also sent
-	// when its oldest record has waited for BatchAge (default 1 s). No request has more bytes or
-	// records.
+	// when its oldest record has waited for BatchAge (default 1 s) and no request is in flight. No
+	// request has more bytes or records, unless a single record has more bytes.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`

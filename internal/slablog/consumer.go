@@ -10,6 +10,11 @@ import (
 type Consumer struct {
 	// Limits are the maximum sizes of a batch. If they are zero, a batch has at most a few slabs.
 	Limits batch.Limits
+	// Busy reports whether the consumer has as many batches as it may send. When that changes, it
+	// calls Next. Until then, the age of records is no reason for a lease if there are Limits,
+	// because records may arrive that fit into the same batch. Next calls Busy with locks held.
+	// Default nil: never.
+	Busy func() bool
 	// Dictionary defines the streams of records. Default nil: none.
 	Dictionary batch.Dictionary
 	// Several allows batches of several slabs even without Limits. Default false: one slab.

@@ -324,14 +324,22 @@ func (r *reader) armLocked() {
 		idleAt = now + o.FlushIdle
 	}
 	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
-	// While the maximum number of slabs is leased, the reader can only wait for the bell.
-	if wait >= 0 && !s.leases.starved {
+	// While the maximum number of slabs is leased, or the consumer is busy, the reader can only wait
+	// for the bell or the next call.
+	mayWait := !s.leases.starved && !r.busy()
+	if wait >= 0 && mayWait {
 		r.deadline = since + wait
 	}
-	if o.FlushIdle > 0 && !s.leases.starved {
+	if o.FlushIdle > 0 && mayWait {
 		r.idleAt = idleAt
 	}
 	s.bell.state = timed
+}
+
+// busy reports whether only full batches are leased now; see Consumer.Busy.
+func (r *reader) busy() bool {
+	busy := r.conf.consumer.Busy
+	return r.limited && busy != nil && busy()
 }
 
 // due returns the latest time for the next call of the method next. It is zero if the reader waits
@@ -377,6 +385,7 @@ func (r *reader) dueLocked() bool {
 	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
+	r.forced = r.forced && !r.busy()
 	force := r.forced || s.life != accepting || s.progress.pressing() ||
 		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
 	if force {
