@@ -151,7 +151,7 @@ func (b *builder) open(spec *OutputSpec, place string) {
 			s.Codec = e.codec
 		}
 	}
-	for _, err := range errs {
+	for _, err := range joined(errors.Join(errs...)) {
 		b.fault(place, "%w", err)
 	}
 	if len(errs) > 0 {
@@ -161,8 +161,10 @@ func (b *builder) open(spec *OutputSpec, place string) {
 		return
 	}
 	out, err := deliver.NewOutput(dest, &s.OutputOptions)
-	if err != nil {
+	for _, err := range joined(err) {
 		b.fault(place, "%w", err)
+	}
+	if err != nil {
 		return
 	}
 	spec.w, spec.closes = out, true

@@ -440,3 +440,30 @@ func stderrOf(t *testing.T, f func()) string {
 	}
 	return string(b)
 }
+
+// New reports every mistake on a line that names the output, also if one option or one driver has
+// several.
+func TestEachMistakeNamesItsOutput(t *testing.T) {
+	_, err := forebay.New(
+		forebay.File("a.log", forebay.Rotate(-1, -2), forebay.RotateEvery(1, -3)),
+		loki.To("http://h:99999", forebay.Configure(func(c *loki.Config) { c.BatchBytes = -1 })),
+		forebay.File(filepath.Join(t.TempDir(), "b.log"), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferRecords, o.CloseTimeout = 1, -1 })))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{
+		"output 1 (forebay.File): forebay.Rotate: -1 bytes", "output 1 (forebay.File): forebay.Rotate: -2 old files",
+		"output 1 (forebay.File): forebay.RotateEvery: 1ns", "output 1 (forebay.File): forebay.RotateEvery: -3 old files",
+		"output 2 (loki.To): loki: config: ", "output 2 (loki.To): loki: config: ",
+	} {
+		if want = "forebay: cannot make router: " + want; i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d has not %q:\n%v", i+1, want, err)
+		}
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "forebay: cannot make router: output ") {
+			t.Errorf("line without output: %q", line)
+		}
+	}
+}

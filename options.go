@@ -238,12 +238,27 @@ type driverOf[C any] struct {
 	openf func(*C, *Setup) (deliver.Destination, error)
 }
 
-// fault adds the name of the option to err. It returns nil if err is nil.
+// fault adds the name of the option to each error that err joins. It returns nil if err is nil.
 func (s setting) fault(err error) error {
+	var errs []error
+	for _, e := range joined(err) {
+		errs = append(errs, fmt.Errorf("%s: %w", s.name, e))
+	}
+	return errors.Join(errs...)
+}
+
+// joined returns the errors that err joins, or err itself if it was not made by errors.Join.
+func joined(err error) (errs []error) {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", s.name, err)
+	if reflect.TypeOf(err) != reflect.TypeOf(errors.Join(err)) {
+		return []error{err}
+	}
+	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+		errs = append(errs, joined(e)...)
+	}
+	return errs
 }
 
 // Level sets the lowest level that the output accepts. l may change at any time, as a

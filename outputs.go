@@ -119,11 +119,13 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 // default the file does not rotate because of its size.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
+		var err error
 		if maxBytes <= 0 {
-			return fmt.Errorf("%d bytes is not a file size; give the maximum size of a file", maxBytes)
+			err = fmt.Errorf("%d bytes is not a file size; give the maximum size of a file", maxBytes)
+		} else {
+			c.RotateBytes = maxBytes
 		}
-		c.RotateBytes = maxBytes
-		return c.keep(keep)
+		return errors.Join(err, c.keep(keep))
 	})
 }
 
@@ -132,11 +134,13 @@ func Rotate(maxBytes int64, keep int) OutputOption {
 // does not rotate because of its age.
 func RotateEvery(period time.Duration, keep int) OutputOption {
 	return DriverOption("forebay.RotateEvery", func(c *logFile) error {
+		var err error
 		if period < time.Second {
-			return fmt.Errorf("%v is too short; give a second or more", period)
+			err = fmt.Errorf("%v is too short; give a second or more", period)
+		} else {
+			c.Options.RotateEvery = period
 		}
-		c.Options.RotateEvery = period
-		return c.keep(keep)
+		return errors.Join(err, c.keep(keep))
 	})
 }
 
