@@ -445,7 +445,7 @@ func stderrOf(t *testing.T, f func()) string {
 // several.
 func TestEachMistakeNamesItsOutput(t *testing.T) {
 	_, err := forebay.New(
-		forebay.File("a.log", forebay.Rotate(-1, -2), forebay.RotateEvery(1, -3)),
+		forebay.File(filepath.Join(t.TempDir(), "a.log"), forebay.Rotate(-1, -2), forebay.RotateEvery(1, -3)),
 		loki.To("http://h:99999", forebay.Configure(func(c *loki.Config) { c.BatchBytes = -1 })),
 		forebay.File(filepath.Join(t.TempDir(), "b.log"), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferRecords, o.CloseTimeout = 1, -1 })))
 	if err == nil {
