@@ -62,10 +62,14 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	if in.Env.DryRun {
 		s.Dir = "" // do not store positions, because a dry run delivers nothing
 	}
+	var before *tail.Tailer
+	if old, ok := in.Before.(*TailSource); ok && old.Dir == s.Dir && s.Dir != "" {
+		before = old.t
+	}
 	var err error
 	s.t, err = tail.New(tail.Options{
 		Patterns: f.Files, Dir: s.Dir, Once: f.Once, Join: f.Join, Charset: f.Charset,
-		From:      f.from(),
+		From: f.from(), Before: before,
 		MaxRecord: in.Env.MaxRecord, PartialWait: time.Duration(f.Partial), MaxGenerations: f.Rotated.Value,
 		Say: func(text string) { in.Env.Console.Say("%s", text) },
 		Lost: func(n int64) {

@@ -489,7 +489,7 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 		if named(ch.kept, want.Name, inletName) != nil {
 			continue
 		}
-		in, err := p.openInlet(want)
+		in, err := p.openInlet(want, named(ch.stopped, want.Name, inletName))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.Of(err)))
 			continue

@@ -27,7 +27,7 @@ func (p *Pipeline) OpenInputs() error {
 	_ = p.changing.lock(context.Background()) // an intake reads the levels of the outputs
 	defer p.changing.unlock()
 	for _, c := range p.C.Inputs {
-		in, err := p.openInlet(c)
+		in, err := p.openInlet(c, nil)
 		if err != nil {
 			p.CloseInputs()
 			return in.Of(err)
@@ -41,11 +41,15 @@ func (p *Pipeline) OpenInputs() error {
 
 // openInlet opens an input. The outputs must be open. If openInlet returns an error, the LiveInput
 // can only be used to describe the error.
-func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
+func (p *Pipeline) openInlet(c *input.Config, before *LiveInput) (*LiveInput, error) {
 	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
 	in.Rule()
+	if before != nil {
+		in.Before = before.Src
+	}
 	var err error
 	in.Src, err = c.Kind.Open(in.Inlet)
+	in.Before = nil
 	return in, err
 }
 

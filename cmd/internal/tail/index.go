@@ -205,7 +205,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	x.add(x.seriesOf(path), g)
 	if x.initial {
 		g.limit = g.size
-		if !known && x.o.From != FromStart {
+		if !known && x.o.From != FromStart && (x.o.Before == nil || !x.o.Before.Matches(path)) {
 			x.fromEnd(g)
 		}
 	}

@@ -52,6 +52,9 @@ type Options struct {
 	// From is where to begin in files that exist at the start and have no stored position. Files
 	// that appear later are read from their start. Default FromStart.
 	From From
+	// Before is a Tailer with the same Dir that has ended. From does not apply to files that it
+	// followed: those without a position appeared so late that Before did not read them. Default nil.
+	Before *Tailer
 	// Once makes Run return when the files that exist at the start are read. Default false.
 	Once bool
 	// MaxRecord is the maximum length of a line in bytes, without its newline. It applies to the

@@ -98,7 +98,7 @@ func (c *scanner) scanPaths(now time.Time) {
 	}
 	c.index.mu.Lock()
 	c.index.scans++
-	c.index.initial = false
+	c.index.initial, c.index.o.Before = false, nil // the memory of Before is not needed any more
 	for real := range c.index.reals {
 		c.watcher.add(filepath.Dir(real))
 	}

@@ -364,15 +364,18 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 }
 
 // Options.From applies to files without a stored position. A file that has replaced a file with a
-// position is read from its start.
+// position is read from its start. So is a file that appeared between two Tailers, if the second one
+// replaces the first in the same process.
 func TestFromAppliesToFilesWithoutPosition(t *testing.T) {
 	for _, c := range []struct {
-		from From
-		want []string
+		from   From
+		before bool // the second Tailer replaces the first
+		want   []string
 	}{
-		{FromStart, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
-		{FromEndOnce, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
-		{FromEnd, []string{"a2\n", "b1\n", "c1\n"}},
+		{FromStart, false, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
+		{FromEndOnce, false, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
+		{FromEnd, false, []string{"a2\n", "b1\n", "c1\n"}},
+		{FromEnd, true, []string{"a2\n", "b1\n", "c1\n", "d1\n"}},
 	} {
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }
@@ -393,6 +396,9 @@ func TestFromAppliesToFilesWithoutPosition(t *testing.T) {
 		write(t, at("c.log"), "c1\n")
 		write(t, at("d.log"), "d1\n")
 		o.From = c.from
+		if c.before {
+			o.Before = h.Tailer
+		}
 		h = newStepper(t, o)
 		h.advance(0)
 		h.want(c.want...)
