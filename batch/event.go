@@ -1,8 +1,6 @@
 package batch
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // An Event is a transition of interest to an operator: the first failure of a destination, its
 // recovery, a panic, or a series of drops. Not every failure is an event, but the counters include

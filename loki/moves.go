@@ -1,8 +1,6 @@
 package loki
 
-import (
-	"sync"
-)
+import "sync"
 
 // A moves stores the new times of records that were moved to another stream or given the current
 // time. Such a record keeps its new time when it is sent again, so that Loki recognizes the copy

@@ -1,8 +1,6 @@
 package netsink
 
-import (
-	"syscall"
-)
+import "syscall"
 
 // tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)), which package syscall lacks.
 const tcpUserTimeout = 18

@@ -2,9 +2,7 @@
 
 package netsink
 
-import (
-	"syscall"
-)
+import "syscall"
 
 // control does nothing, because there is no portable equivalent of TCP_USER_TIMEOUT.
 func (o *Config) control(string, string, syscall.RawConn) error { return nil }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // callers contains the calls that wait for memory. store.mu guards it.
@@ -145,3 +146,12 @@ func (s *store) refuseWaitersLocked() {
 		}
 	}
 }
+
+// lastResort passes records to Options.LastResort.
+type lastResort struct {
+	writes  *callback.Runner[[]byte]
+	pending int // number of accepted records not yet written; 0 once Log.End has accounted for them
+}
+
+// lastResortQueue is the maximum number of records waiting for Options.LastResort.
+const lastResortQueue = 256

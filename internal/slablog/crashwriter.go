@@ -1,7 +1,6 @@
 package slablog
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -102,90 +101,6 @@ func (f *front) catchStore(old bool, r any) {
 	f.store.crash.caught(r)
 }
 
-// ackLocked stores the ticket up to which all records are settled. It is called before the memory
-// of these records is reused.
-func (c *crashSafe) ackLocked() {
-	c.guardLocked(func() {
-		point(ptAckLocked)
-		t := c.store.readUpToLocked()
-		if len(c.store.leases.list) > 0 {
-			t = c.store.leases.list[0].first - 1
-		}
-		c.file.Ack(t)
-		point(ptAckedLocked)
-		c.noteAheadLocked()
-		c.file.Skip(t - min(t, c.store.leases.acked))
-	})
-}
-
-// saveOversizeLocked writes an oversize record to the companion file before the write returns. It
-// unlocks mu during the file access. A record that cannot be written is kept only in memory. With
-// Crash.Required it is refused, unless the destination has already received it.
-func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
-	big := &c.file.Big
-	big.Note(s.Ticket, crashfile.FrameDue)
-	c.store.unlock()
-	point(ptBigKeep)
-	err := big.Store(p, s, budget(&c.conf.o))
-	c.store.lock()
-	switch {
-	case c.store.life == retained: // the record is in the file or counted as dropped; see retainLocked
-		if errors.Is(err, crashfile.ErrBigClosed) {
-			refused = dropErrors[batch.Shutdown]
-		}
-	case err != nil && b.refs > 0:
-		if c.conf.o.Crash.Required && c.withdrawLocked(b) {
-			refused = dropErrors[batch.Failed]
-			if c.store.callers.waitingLocked() > 0 {
-				c.store.front.serveLocked()
-			}
-			break
-		}
-		b.unsafe = true
-		c.heapOnly++
-		c.noteHeapHeldLocked()
-		if c.heapOnly == 1 {
-			c.conf.events.Post("crash-safe", fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err), 1)
-		}
-	case err == nil && b.refs > 0:
-		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
-		point(ptBigNotedLocked)
-	}
-	return refused
-}
-
-// withdrawLocked removes an oversize record from the queue and counts it as dropped. It returns
-// false if the record is leased.
-func (c *crashSafe) withdrawLocked(b *block) bool {
-	for i, p := range c.store.pieces.queued {
-		if p.blk != b {
-			continue
-		}
-		c.store.pieces.remove(i)
-		c.store.countDropLocked(batch.Failed, 1)
-		c.guardLocked(func() { c.noteEvictedLocked(1) })
-		c.store.releaseLocked(p)
-		return true
-	}
-	return false
-}
-
-// leaveBigLocked is called when an oversize record is no longer pending.
-func (c *crashSafe) leaveBigLocked(b *block) {
-	switch {
-	case b.unsafe:
-		c.heapOnly--
-		c.noteHeapHeldLocked()
-	case c.mapped():
-		c.forgetBigLocked(b.slot(0).Ticket)
-		what := crashfile.FrameSettled
-		if b.evicted {
-			what = crashfile.FrameEvicted
-		}
-		c.file.Big.Note(b.slot(0).Ticket, what)
-	}
-}
-
 // writeTombstonesLocked writes the tombstones of oversize records evicted for a record that fits
 // into a slab. It unlocks mu during the file access.
 func (c *crashSafe) writeTombstonesLocked() {
@@ -195,39 +110,6 @@ func (c *crashSafe) writeTombstonesLocked() {
 		c.file.Big.ApplyNotes()
 		c.store.lock()
 	}
-}
-
-// noteEvictedLocked adds n evicted records to the count in the file, so that recovery distinguishes
-// them from writes that never returned. It may fault.
-func (c *crashSafe) noteEvictedLocked(n int) {
-	if n > 0 && c.mapped() {
-		c.file.Evict(n)
-	}
-}
-
-// noteAheadLocked stores in the file how many settled records in free slabs follow an unsettled
-// record, so that recovery distinguishes them from writes that never returned. It may fault.
-func (c *crashSafe) noteAheadLocked() {
-	n := uint64(0)
-	for _, l := range c.store.leases.list {
-		n += uint64(l.n + l.behind)
-		for _, p := range l.pieces {
-			n -= uint64(p.len())
-		}
-	}
-	c.file.SetAhead(n)
-}
-
-// noteHeapHeldLocked stores in the file how many pending oversize records are not on disk, so that
-// the next process counts them as lost.
-func (c *crashSafe) noteHeapHeldLocked() {
-	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
-}
-
-// noteHeapFromLocked stores in the file, if possible, that it lacks later records.
-func (c *crashSafe) noteHeapFromLocked() {
-	defer c.passFault(debug.SetPanicOnFault(true))
-	c.file.SetHeapFrom(c.store.front.next + 1)
 }
 
 // retainLocked leaves every unsettled record in the crash-safe file for the next process, and
@@ -302,23 +184,5 @@ func (c *crashSafe) learnStream(id uint32) {
 	if err != nil {
 		c.conf.events.Post("crash-safe", fmt.Errorf(
 			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err), 0)
-	}
-}
-
-// forgetBigLocked is called when the oversize record with this ticket is no longer pending.
-func (c *crashSafe) forgetBigLocked(ticket uint64) {
-	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
-}
-
-// forgetFramesLocked forgets the oversize records of settled pieces, before the file is marked as
-// settled up to them.
-func (c *crashSafe) forgetFramesLocked(pieces []*piece) {
-	if n, _ := c.file.Frames(); n == 0 {
-		return
-	}
-	for _, p := range pieces {
-		if p.blk.kind == oversize {
-			c.forgetBigLocked(p.first)
-		}
 	}
 }

@@ -1,9 +1,6 @@
 package slablog
 
 import (
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -11,95 +8,6 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// A front is the part of a Writer that every call uses: the free part of the current slab, and the
-// next ticket. The fields up to mu are in one cache line, because with contention each call fetches
-// each of its cache lines from another processor.
-//
-// A goroutine that changes the current block holds front.mu and store.mu; see [store]. During the
-// change, the block itself has the end of its payload and the number of its slots, and end is
-// noEnd.
-type front struct {
-	base unsafe.Pointer // start of the memory of cur
-	off  int            // offset of the payload of the next record
-	end  int            // end of the slot of the next record; noEnd forces the slow path
-	next uint64         // number of tickets issued so far
-	cur  *block
-	mu   sync.Mutex
-	_    [16]byte
-
-	flush  *slog.LevelVar // lowest level at which a record is sent at once
-	checks bool           // WriteRecord calls putChecked
-	spins  bool           // the machine has more than one processor
-	conf   *config
-	store  *store
-	_      [16]byte // pads a Writer to 128 bytes, so that the allocator aligns it to a cache line
-}
-
-// noEnd is a value of front.end with which no record fits.
-const noEnd = -1
-
-// fits reports whether the fast path may store a record of n bytes.
-func (f *front) fits(n int) bool { return f.off+n+layout.SlotBytes <= f.end }
-
-// closeLocked moves the sizes of the current block from the front to the block, and forces the slow
-// path.
-func (f *front) closeLocked() {
-	if f.end != noEnd {
-		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/layout.SlotBytes
-		f.end = noEnd
-	}
-}
-
-// reopenLocked opens the fast path for the free part of the current block, unless the next write must
-// use the slow path. Both locks are held.
-func (f *front) reopenLocked() {
-	b, s := f.cur, f.store
-	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
-		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*layout.SlotBytes
-	}
-}
-
-// lock locks mu.
-func (f *front) lock() {
-	if !f.mu.TryLock() {
-		f.wait()
-	}
-}
-
-// wait locks mu after a failed TryLock. It is a separate function, so that the compiler inlines
-// lock.
-func (f *front) wait() { spinLock(&f.mu, f.spins) }
-
-// spinLock locks mu. With more than one processor, it retries before it waits. A critical section
-// takes about 50 ns. If a caller waits in a sync.Mutex, unlocking costs a microsecond, and the
-// caller then waits for all runnable goroutines. That takes milliseconds in a program that uses all
-// its processors. The pauses grow, because each attempt moves the cache line away from the holder.
-// In total they last about 50 µs.
-func spinLock(mu *sync.Mutex, spins bool) {
-	if spins {
-		n := firstPause
-		for range attempts {
-			for range n {
-				pause.Load()
-			}
-			if mu.TryLock() {
-				return
-			}
-			n = min(2*n, lastPause)
-		}
-	}
-	mu.Lock()
-}
-
-const (
-	attempts   = 64 // maximum number of attempts of spinLock
-	firstPause = 64 // number of reads of the variable pause
-	lastPause  = 4096
-)
-
-// pause is read by spinLock to let time pass. It is never written.
-var pause atomic.Uint32
 
 // rewindLocked resets the current block if all its records are settled.
 func (f *front) rewindLocked() {
@@ -233,15 +141,6 @@ func (f *front) sealLocked() {
 	}
 }
 
-// cutLocked queues the records of the current block that belong to no piece yet.
-// The block stays current.
-func (f *front) cutLocked() {
-	if b := f.cur; b != nil && b.n > b.cut {
-		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
-		b.cut, b.cutOff = b.n, b.off
-	}
-}
-
 // fitsLocked reports whether the current slab has room for a record of n bytes.
 func (f *front) fitsLocked(n int) bool {
 	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
@@ -260,15 +159,6 @@ func (f *front) beganLocked(since time.Duration) {
 	}
 }
 
-// acceptedBytesLocked returns the number of slab bytes used so far, to within one slab.
-func (f *front) acceptedBytesLocked() uint64 {
-	n := uint64(f.store.sealed.Load()) * uint64(f.conf.o.SlabBytes)
-	if b := f.cur; b != nil {
-		n += uint64(f.conf.o.SlabBytes - b.room())
-	}
-	return n + f.store.gauge.rewound
-}
-
 // freeBytesLocked returns the number of free bytes, including those of the current slab.
 func (f *front) freeBytesLocked() int {
 	n := len(f.store.pool.free) * f.conf.o.SlabBytes
@@ -276,4 +166,77 @@ func (f *front) freeBytesLocked() int {
 		n += b.room()
 	}
 	return n
+}
+
+// fewLocked reports whether few slabs are free although some writes never wait. Their records are
+// about to be dropped or to evict others.
+func (s *store) fewLocked() bool {
+	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+}
+
+// pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
+// help.
+func (s *store) pressLocked() {
+	if s.conf.consumer.Helps {
+		s.bell.alarmLocked()
+	}
+}
+
+// freedLocked stores the records of calls waiting for slabs.
+func (s *store) freedLocked() {
+	// Log.End has already refused the waiting calls.
+	if s.life.cutShort() {
+		return
+	}
+	s.front.rewindLocked()
+	if s.callers.waitingLocked() > 0 {
+		s.front.serveLocked()
+		s.bell.wakeLocked()
+	}
+}
+
+// placeGuardedLocked implements placeLocked for mapped memory. If the memory faults, because
+// another process has truncated the file, it moves the slabs to the heap and places the record
+// there. The ticket of a record that was not stored is issued again.
+func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
+	next, done := f.next, false
+	defer func() {
+		if !done {
+			f.next = next
+		}
+	}()
+	if f.store.crash.guardLocked(func() { placed = f.placeLocked(p, m) }) {
+		f.next = next
+		placed = f.placeLocked(p, m)
+	}
+	done = true
+	return placed
+}
+
+// serveLocked places the records of blocked writes, oldest first, while there is
+// room.
+func (f *front) serveLocked() {
+	point(ptServeLocked)
+	q := f.store.callers
+	// This loop only reserves the budget. The waiting call then stores the record; see
+	// storeOversizeLocked.
+	for wt := q.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.head {
+		q.answerLocked(wt, nil)
+	}
+	for wt := q.slabs.head; wt != nil; wt = q.slabs.head {
+		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
+			// This record must not use the reserve, but later waiters may.
+			q.answerLocked(wt, f.store.dropLocked(batch.Full))
+		} else if f.place(wt.p, wt.m) {
+			q.answerLocked(wt, nil)
+		} else {
+			break
+		}
+	}
+}
+
+// reserveOversizeLocked reserves n bytes of the budget. With the policy DropOldest, it makes room
+// for them.
+func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
+	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level) == slab.DropOldest() && f.store.evictForLocked(n, m)
 }

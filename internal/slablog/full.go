@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -20,15 +19,6 @@ func (w *Writer) Refuse(r batch.Reason) error {
 		return errClosed
 	}
 	return w.store.dropLocked(r)
-}
-
-// lastResortQueue is the maximum number of records waiting for Options.LastResort.
-const lastResortQueue = 256
-
-// lastResort passes records to Options.LastResort.
-type lastResort struct {
-	writes  *callback.Runner[[]byte]
-	pending int // number of accepted records not yet written; 0 once Log.End has accounted for them
 }
 
 // giveUpLocked ends the attempt to store p. It passes an important record to LastResort, and drops
@@ -76,12 +66,6 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 		w.front.serveLocked()
 	}
 	return w.storeOversizeLocked(p, m)
-}
-
-// reserveOversizeLocked reserves n bytes of the budget. With the policy DropOldest, it makes room
-// for them.
-func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level) == slab.DropOldest() && f.store.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
@@ -198,26 +182,4 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 		return false
 	}
 	return !answered(limit - half)
-}
-
-// serveLocked places the records of blocked writes, oldest first, while there is
-// room.
-func (f *front) serveLocked() {
-	point(ptServeLocked)
-	q := f.store.callers
-	// This loop only reserves the budget. The waiting call then stores the record; see
-	// storeOversizeLocked.
-	for wt := q.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.head {
-		q.answerLocked(wt, nil)
-	}
-	for wt := q.slabs.head; wt != nil; wt = q.slabs.head {
-		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
-			// This record must not use the reserve, but later waiters may.
-			q.answerLocked(wt, f.store.dropLocked(batch.Full))
-		} else if f.place(wt.p, wt.m) {
-			q.answerLocked(wt, nil)
-		} else {
-			break
-		}
-	}
 }

@@ -122,42 +122,6 @@ func (l *Lease) Release() {
 	s.unlockSome(half)
 }
 
-// lockSome locks only store.mu and returns true if the slabs are on the heap and calmLocked is
-// true. If not, it locks both mutexes. A consumer that reads full slabs needs neither the current
-// slab nor the next ticket, so it contends only with calls that change slabs. With store.mu alone,
-// it must not use the front, nor the payload end and slot count of a block that may be the current
-// one.
-func (s *store) lockSome() (half bool) {
-	if s.conf.o.Crash == nil {
-		spinLock(&s.mu, s.front.spins)
-		if s.calmLocked() {
-			return true
-		}
-		s.mu.Unlock()
-	}
-	s.lock()
-	return false
-}
-
-// unlockSome unlocks what lockSome has locked.
-func (s *store) unlockSome(half bool) {
-	if !half {
-		s.unlock()
-		return
-	}
-	ring := s.bell.toRingLocked()
-	s.mu.Unlock()
-	if ring {
-		s.bell.ring()
-	}
-}
-
-// calmLocked reports whether delivering records is the only work: no call waits, the log is not
-// closing, and the consumer does not wait for a record.
-func (s *store) calmLocked() bool {
-	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
-}
-
 // settledLocked removes a lease whose records are all settled.
 func (ls *leases) settledLocked(l *Lease) {
 	if l.kind == leasesFound {
@@ -283,19 +247,6 @@ func (ls *leases) freeLocked(l *Lease, half bool) {
 	l.pieces = l.pieces[:0]
 	if !half {
 		ls.store.freedLocked()
-	}
-}
-
-// freedLocked stores the records of calls waiting for slabs.
-func (s *store) freedLocked() {
-	// Log.End has already refused the waiting calls.
-	if s.life.cutShort() {
-		return
-	}
-	s.front.rewindLocked()
-	if s.callers.waitingLocked() > 0 {
-		s.front.serveLocked()
-		s.bell.wakeLocked()
 	}
 }
 

@@ -100,3 +100,49 @@ func (q *pieces) get() *piece {
 	q.free = q.free[:k-1]
 	return p
 }
+
+// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
+// block is not reused.
+func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
+	b.refs++
+	s.pieces.push(b, from, to, first, size, since)
+}
+
+// releaseLocked releases a piece. Its block is freed with the last piece.
+func (s *store) releaseLocked(p *piece) {
+	b := p.blk
+	s.pieces.put(p)
+	s.dropRefLocked(b)
+}
+
+// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
+func (s *store) dropRefLocked(b *block) {
+	if b.refs--; b.refs > 0 || !b.retired {
+		return
+	}
+	// Later writes may wait again, because memory becomes free.
+	s.callers.shortage = enough
+	switch {
+	case b.kind == oversize:
+		s.pool.takeBackLocked(len(b.mem))
+		if s.crash != nil {
+			s.crash.leaveBigLocked(b)
+		}
+	case b.kind == rescued:
+	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
+		k := len(s.crash.heapSpare) - 1
+		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
+		s.crash.heapSpare = s.crash.heapSpare[:k]
+	default:
+		s.pool.free = append(s.pool.free, b)
+	}
+}
+
+// cutLocked queues the records of the current block that belong to no piece yet.
+// The block stays current.
+func (f *front) cutLocked() {
+	if b := f.cur; b != nil && b.n > b.cut {
+		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
+		b.cut, b.cutOff = b.n, b.off
+	}
+}

@@ -4,44 +4,10 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
+	"unsafe"
 
-	"github.com/forebay-log/forebay/internal/callback"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/layout"
 )
-
-// config contains the values that New sets and that do not change afterwards.
-type config struct {
-	o             slab.Options
-	wait          time.Duration // maximum wait of o.WhenFull, see layout.MaxWait
-	importantWait time.Duration // maximum wait of o.ImportantWhenFull
-	consumer      Consumer
-	id            [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
-	born          time.Time
-	levels
-	events callback.Reporter
-}
-
-// policyFor returns the when-full policy for a write of level l.
-func (c *config) policyFor(l slog.Level) slab.WhenFull {
-	if l >= c.important.Level() {
-		return c.o.ImportantWhenFull
-	}
-	return c.o.WhenFull
-}
-
-// waitFor returns the maximum wait of a write of level l.
-func (c *config) waitFor(l slog.Level) time.Duration {
-	if l >= c.important.Level() {
-		return c.importantWait
-	}
-	return c.wait
-}
-
-// spills reports whether a write may wait for the consumer to move records to disk.
-func (c *config) spills() bool {
-	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
-}
 
 // A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, waiting
 // callers, and the account. Its consumer uses it through a [Log].
@@ -121,53 +87,136 @@ func (s *store) readUpToLocked() uint64 {
 	return s.front.next
 }
 
-// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
-// block is not reused.
-func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
-	b.refs++
-	s.pieces.push(b, from, to, first, size, since)
+// A front is the part of a Writer that every call uses: the free part of the current slab, and the
+// next ticket. The fields up to mu are in one cache line, because with contention each call fetches
+// each of its cache lines from another processor.
+//
+// A goroutine that changes the current block holds front.mu and store.mu; see [store]. During the
+// change, the block itself has the end of its payload and the number of its slots, and end is
+// noEnd.
+type front struct {
+	base unsafe.Pointer // start of the memory of cur
+	off  int            // offset of the payload of the next record
+	end  int            // end of the slot of the next record; noEnd forces the slow path
+	next uint64         // number of tickets issued so far
+	cur  *block
+	mu   sync.Mutex
+	_    [16]byte
+
+	flush  *slog.LevelVar // lowest level at which a record is sent at once
+	checks bool           // WriteRecord calls putChecked
+	spins  bool           // the machine has more than one processor
+	conf   *config
+	store  *store
+	_      [16]byte // pads a Writer to 128 bytes, so that the allocator aligns it to a cache line
 }
 
-// releaseLocked releases a piece. Its block is freed with the last piece.
-func (s *store) releaseLocked(p *piece) {
-	b := p.blk
-	s.pieces.put(p)
-	s.dropRefLocked(b)
+// noEnd is a value of front.end with which no record fits.
+const noEnd = -1
+
+// fits reports whether the fast path may store a record of n bytes.
+func (f *front) fits(n int) bool { return f.off+n+layout.SlotBytes <= f.end }
+
+// closeLocked moves the sizes of the current block from the front to the block, and forces the slow
+// path.
+func (f *front) closeLocked() {
+	if f.end != noEnd {
+		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/layout.SlotBytes
+		f.end = noEnd
+	}
 }
 
-// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
-func (s *store) dropRefLocked(b *block) {
-	if b.refs--; b.refs > 0 || !b.retired {
+// reopenLocked opens the fast path for the free part of the current block, unless the next write must
+// use the slow path. Both locks are held.
+func (f *front) reopenLocked() {
+	b, s := f.cur, f.store
+	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
+		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*layout.SlotBytes
+	}
+}
+
+// lock locks mu.
+func (f *front) lock() {
+	if !f.mu.TryLock() {
+		f.wait()
+	}
+}
+
+// wait locks mu after a failed TryLock. It is a separate function, so that the compiler inlines
+// lock.
+func (f *front) wait() { spinLock(&f.mu, f.spins) }
+
+const (
+	attempts   = 64 // maximum number of attempts of spinLock
+	firstPause = 64 // number of reads of the variable pause
+	lastPause  = 4096
+)
+
+// spinLock locks mu. With more than one processor, it retries before it waits. A critical section
+// takes about 50 ns. If a caller waits in a sync.Mutex, unlocking costs a microsecond, and the
+// caller then waits for all runnable goroutines. That takes milliseconds in a program that uses all
+// its processors. The pauses grow, because each attempt moves the cache line away from the holder.
+// In total they last about 50 µs.
+func spinLock(mu *sync.Mutex, spins bool) {
+	if spins {
+		n := firstPause
+		for range attempts {
+			for range n {
+				pause.Load()
+			}
+			if mu.TryLock() {
+				return
+			}
+			n = min(2*n, lastPause)
+		}
+	}
+	mu.Lock()
+}
+
+// pause is read by spinLock to let time pass. It is never written.
+var pause atomic.Uint32
+
+// calmLocked reports whether delivering records is the only work: no call waits, the log is not
+// closing, and the consumer does not wait for a record.
+func (s *store) calmLocked() bool {
+	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
+}
+
+// lockSome locks only store.mu and returns true if the slabs are on the heap and calmLocked is
+// true. If not, it locks both mutexes. A consumer that reads full slabs needs neither the current
+// slab nor the next ticket, so it contends only with calls that change slabs. With store.mu alone,
+// it must not use the front, nor the payload end and slot count of a block that may be the current
+// one.
+func (s *store) lockSome() (half bool) {
+	if s.conf.o.Crash == nil {
+		spinLock(&s.mu, s.front.spins)
+		if s.calmLocked() {
+			return true
+		}
+		s.mu.Unlock()
+	}
+	s.lock()
+	return false
+}
+
+// unlockSome unlocks what lockSome has locked.
+func (s *store) unlockSome(half bool) {
+	if !half {
+		s.unlock()
 		return
 	}
-	// Later writes may wait again, because memory becomes free.
-	s.callers.shortage = enough
-	switch {
-	case b.kind == oversize:
-		s.pool.takeBackLocked(len(b.mem))
-		if s.crash != nil {
-			s.crash.leaveBigLocked(b)
-		}
-	case b.kind == rescued:
-	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
-		k := len(s.crash.heapSpare) - 1
-		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
-		s.crash.heapSpare = s.crash.heapSpare[:k]
-	default:
-		s.pool.free = append(s.pool.free, b)
+	ring := s.bell.toRingLocked()
+	s.mu.Unlock()
+	if ring {
+		s.bell.ring()
 	}
 }
 
-// fewLocked reports whether few slabs are free although some writes never wait. Their records are
-// about to be dropped or to evict others.
-func (s *store) fewLocked() bool {
-	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
-}
-
-// pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
-// help.
-func (s *store) pressLocked() {
-	if s.conf.consumer.Helps {
-		s.bell.alarmLocked()
+// acceptedBytesLocked returns the number of slab bytes used so far, to within one slab.
+func (f *front) acceptedBytesLocked() uint64 {
+	n := uint64(f.store.sealed.Load()) * uint64(f.conf.o.SlabBytes)
+	if b := f.cur; b != nil {
+		n += uint64(f.conf.o.SlabBytes - b.room())
 	}
+	return n + f.store.gauge.rewound
 }

@@ -2,9 +2,7 @@
 // line that a container runtime has split.
 package join
 
-import (
-	"time"
-)
+import "time"
 
 // Limits limit the size of a record, and the time for which a [Joiner] holds it.
 type Limits struct {

@@ -1,0 +1,161 @@
+package slablog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// config contains the values that New sets and that do not change afterwards.
+type config struct {
+	o             slab.Options
+	wait          time.Duration // maximum wait of o.WhenFull, see layout.MaxWait
+	importantWait time.Duration // maximum wait of o.ImportantWhenFull
+	consumer      Consumer
+	id            [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
+	born          time.Time
+	levels
+	events callback.Reporter
+}
+
+// levels contains the levels of Options as slog.LevelVars. A write reads them for every record with
+// a lock held, so reading them must not call user code.
+type levels struct{ flush, reserve, important *slog.LevelVar }
+
+// resolveLevels reads the levels of Options. The error names every field whose level could not be
+// read.
+func resolveLevels(o *slab.Options) (l levels, err error) {
+	var errs [3]error
+	l.flush, errs[0] = levelVar("FlushLevel", o.FlushLevel, slog.LevelError)
+	l.reserve, errs[1] = levelVar("ReserveLevel", o.ReserveLevel, slog.LevelInfo)
+	l.important, errs[2] = levelVar("ImportantLevel", o.ImportantLevel, slog.LevelError)
+	return l, errors.Join(errs[:]...)
+}
+
+// levelVar returns l if it is a slog.LevelVar. If not, it returns a new one with the current level
+// of l, or with def if l is nil.
+func levelVar(field string, l slog.Leveler, def slog.Level) (*slog.LevelVar, error) {
+	if v, ok := l.(*slog.LevelVar); ok && v != nil {
+		return v, nil
+	}
+	if l != nil {
+		if err := contain.Call(func() { def = l.Level() }); err != nil {
+			return nil, fmt.Errorf("slab: Options.%s has no level: %w", field, err)
+		}
+	}
+	v := new(slog.LevelVar)
+	v.Set(def)
+	return v, nil
+}
+
+// A Consumer describes the consumer of a [Log]: the batches that it accepts, and its other storage
+// for records.
+type Consumer struct {
+	// Limits are the maximum sizes of a batch. If they are zero, a batch has at most a few slabs.
+	Limits batch.Limits
+	// Busy reports whether the consumer has as many batches as it may send. When that changes, it
+	// calls Next. Until then, the age of records is no reason for a lease if there are Limits,
+	// because records may arrive that fit into the same batch. Next calls Busy with locks held.
+	// Default nil: never.
+	Busy func() bool
+	// Dictionary defines the streams of records. Default nil: none.
+	Dictionary batch.Dictionary
+	// Several allows batches of several slabs even without Limits. Default false: one slab.
+	Several bool
+	// Vectors reports that several slabs need no more calls than one slab. Without Limits, a batch
+	// may then consist of half of all slabs.
+	Vectors bool
+	// Spills reports that the consumer can move records to disk. [slab.Spill] requires it.
+	Spills bool
+	// Helps reports that the consumer can relieve a shortage of memory without waiting for its
+	// destination; see [Log.Shortage].
+	Helps bool
+	// Held returns the tickets of the records of origin, from ticket first to ticket last, that are
+	// on the consumer's disk or were there when they were settled. A Writer that recovers a
+	// crash-safe file skips these records. Ranges may overlap and be in any order. The result
+	// contains only records that the consumer has or had, but may omit some of them. Default nil:
+	// none.
+	Held func(origin [16]byte, first, last uint64) []layout.Tickets
+}
+
+// Defaults of slab.Options.
+const (
+	defaultSlabCount     = 8
+	defaultFlushInterval = 100 * time.Millisecond
+	defaultCloseTimeout  = 5 * time.Second
+)
+
+// Resolve returns o with all defaults filled in. The error names every field that is out of range.
+func Resolve(o slab.Options) (slab.Options, error) {
+	var errs []error
+	bad := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
+	}
+	o.Name = cmp.Or(o.Name, "slab")
+	o.SlabBytes = cmp.Or(o.SlabBytes, layout.DefaultSlabBytes)
+	o.SlabCount = cmp.Or(o.SlabCount, defaultSlabCount)
+	o.MaxRecord = cmp.Or(o.MaxRecord, layout.DefaultMaxRecord)
+	o.FlushInterval = cmp.Or(o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, defaultCloseTimeout)
+	o.WhenFull = cmp.Or(o.WhenFull, slab.BlockFor(layout.DefaultBlockFor))
+	o.ImportantWhenFull = cmp.Or(o.ImportantWhenFull, o.WhenFull)
+	if o.SlabBytes < layout.MinSlabBytes || o.SlabBytes > layout.MaxSlabBytes {
+		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", layout.MinSlabBytes, layout.MaxSlabBytes))
+	}
+	o.SlabBytes = (o.SlabBytes + layout.SlotBytes - 1) / layout.SlotBytes * layout.SlotBytes
+	if o.SlabCount < 2 || o.SlabCount > layout.MaxSlabCount {
+		bad("SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", layout.MaxSlabCount))
+	}
+	if o.SlabRecords < 0 || o.SlabRecords == 1 {
+		bad("SlabRecords", o.SlabRecords, "0 or at least 2")
+	}
+	if o.MaxRecord < 1 || o.MaxRecord > layout.MaxSlabBytes {
+		bad("MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", layout.MaxSlabBytes))
+	}
+	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
+		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
+	}
+	if o.Crash != nil && o.Crash.Dir == "" {
+		bad("Crash.Dir", `""`, "the directory for crash-safe files")
+	}
+	if o.FlushIdle < 0 {
+		bad("FlushIdle", o.FlushIdle, "0 or more")
+	}
+	if o.CloseTimeout < 0 {
+		bad("CloseTimeout", o.CloseTimeout, "0 or more")
+	}
+	endless := slab.Block()
+	if o.WhenFull != endless && layout.MaxWait(o.WhenFull) < 0 || o.ImportantWhenFull != endless && layout.MaxWait(o.ImportantWhenFull) < 0 {
+		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
+	}
+	return o, errors.Join(errs...)
+}
+
+// spills reports whether a write may wait for the consumer to move records to disk.
+func (c *config) spills() bool {
+	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
+}
+
+// policyFor returns the when-full policy for a write of level l.
+func (c *config) policyFor(l slog.Level) slab.WhenFull {
+	if l >= c.important.Level() {
+		return c.o.ImportantWhenFull
+	}
+	return c.o.WhenFull
+}
+
+// waitFor returns the maximum wait of a write of level l.
+func (c *config) waitFor(l slog.Level) time.Duration {
+	if l >= c.important.Level() {
+		return c.importantWait
+	}
+	return c.wait
+}

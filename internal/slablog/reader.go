@@ -1,0 +1,488 @@
+package slablog
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// A reader leases the records of a store. One goroutine uses it.
+type reader struct {
+	conf  *config
+	store *store
+
+	limited   bool // the consumer limits the size of a batch
+	gatherMax int  // maximum number of slabs per batch if the consumer does not limit it
+	few       int  // number of slabs that the reader waits for while it spins, and then leases together
+
+	since    time.Time // time at which the last lease was taken
+	spinning bool
+	damage   error // damage of the mapped file detected before the locks were acquired
+
+	// These fields are set when the reader finds no full slab. Times count from config.born.
+	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
+	deadline time.Duration // time at which the oldest record will have waited long enough; -1: never
+	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle; -1: never
+	last     uint64        // number of tickets issued when the fields above were set
+
+	forced bool   // a partial slab may also be leased; guarded by store.mu
+	taking *Lease // the lease being filled; guarded by store.mu
+}
+
+// busy reports whether only full batches are leased now; see Consumer.Busy.
+func (r *reader) busy() bool {
+	busy := r.conf.consumer.Busy
+	return r.limited && busy != nil && busy()
+}
+
+// The reader spins for at most spinRounds yields, and only if its last sleep was shorter than
+// spinWorth.
+const (
+	spinRounds = 100
+	spinWorth  = 30 * time.Microsecond
+	// fewSlabs is the number of slabs for which the spinning reader waits, unless that is more than
+	// a quarter of all slabs. Waiting for several slabs means fewer lock acquisitions, each of
+	// which may delay a caller.
+	fewSlabs = 4
+)
+
+// init sets how many slabs a batch may have: one, a few if the consumer accepts several, and half
+// of all slabs if it writes them in one call.
+func (r *reader) init(c *config, s *store) {
+	wants := &c.consumer
+	r.conf, r.store, r.armed, r.since = c, s, -1, time.Now()
+	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
+	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
+	if wants.Several {
+		r.gatherMax = r.few
+	}
+	if wants.Vectors {
+		r.gatherMax = max(1, c.o.SlabCount/2)
+	}
+}
+
+// next leases the oldest unread records. If it returns no lease, ended reports that no record will
+// come, because the log is closed and empty, or was cut short.
+func (r *reader) next() (l *Lease, ended bool) {
+	s := r.store
+	for {
+		point(ptGather)
+		if s.conf.o.Crash == nil {
+			l, again := r.nextHalf()
+			if l != nil {
+				return l, false
+			}
+			if again {
+				continue
+			}
+		}
+		l, again, ended := r.nextWhole()
+		if !again {
+			return l, ended
+		}
+	}
+}
+
+// nextHalf is like next, with store.mu alone, which suffices while full slabs follow each other. If
+// it returns no lease, again requests another attempt; if again is false, both locks are needed.
+func (r *reader) nextHalf() (l *Lease, again bool) {
+	s := r.store
+	spinLock(&s.mu, s.front.spins)
+	// These cases need the front: a call waits, the log closes, the rate must be measured, or the
+	// reader has waited and a partial slab may be due.
+	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
+		s.mu.Unlock()
+		return nil, false
+	}
+	if r.armed >= 0 {
+		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armed < spinWorth
+		r.armed = -1
+		s.bell.state = awake
+	}
+	if len(s.pieces.queued) == 0 {
+		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
+		s.mu.Unlock()
+		if !r.spinning || hurry {
+			return nil, false
+		}
+		r.look(before)
+		return nil, true
+	}
+	// The first queued record is the oldest unread one, so the front need not be examined.
+	s.progress.read = s.pieces.queued[0].first - 1
+	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
+		s.mu.Unlock()
+		return nil, false
+	}
+	l = r.takeLocked()
+	s.mu.Unlock()
+	r.taken(l)
+	return l, false
+}
+
+// taken is called, without locks, after a lease was taken. l may be nil.
+func (r *reader) taken(l *Lease) {
+	if l == nil {
+		return
+	}
+	point(ptTaken)
+	r.since = time.Now()
+}
+
+// nextWhole is like next, with both locks.
+func (r *reader) nextWhole() (l *Lease, again, ended bool) {
+	s := r.store
+	if c := s.crash; c != nil && !c.fault.Load() { // without locks, because callers must not wait for system calls
+		r.damage = c.file.Intact()
+	}
+	s.lock()
+	if s.life.cutShort() {
+		s.unlock()
+		return nil, false, true
+	}
+	r.resumeLocked()
+	s.progress.read = s.readUpToLocked()
+	// Records of dead processes are older than all others, so they are leased first.
+	if len(s.found.files) > 0 {
+		if s.found.lease != nil { // one lease at a time, because the file records each settled batch
+			s.bell.state = parked
+			s.unlock()
+			return nil, false, false
+		}
+		s.unlock()
+		l = s.found.next(r.conf.consumer.Limits)
+		return l, l == nil, false
+	}
+	if s.gauge.rate.due(r.since) {
+		s.gauge.rate.update(time.Now(), s.front.acceptedBytesLocked())
+	}
+	if r.dueLocked() {
+		l, again = r.take()
+		if l == nil && !again { // the maximum number of slabs is already leased
+			r.armLocked()
+		}
+		s.unlock()
+		if r.taken(l); l != nil && l.kind == leasesCopy {
+			if s.crash.watch.Reset(watchAfter); !l.copyOut() {
+				r.corrupt(l)
+				return nil, true, false
+			}
+		}
+		return l, again, false
+	}
+	r.forced = false
+	switch {
+	case s.life != accepting:
+		// The log has ended if no call waits, or if there is no lease whose release could make room
+		// for the waiting calls.
+		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
+		s.bell.state = timed
+		s.unlock()
+	case len(s.pieces.queued) == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
+		again = r.parkLocked()
+	case r.spinning:
+		before := s.sealed.Load()
+		s.unlock()
+		r.look(before)
+		again = true
+	default:
+		r.armLocked()
+		s.unlock()
+		point(ptSleep)
+	}
+	return nil, again, ended
+}
+
+// resumeLocked is called when the reader examines the store. If a partial slab has waited long
+// enough, it will be leased next.
+func (r *reader) resumeLocked() {
+	s := r.store
+	s.bell.state = awake
+	s.leases.starved = false
+	if r.armed < 0 {
+		return
+	}
+	now := time.Since(r.conf.born)
+	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
+	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armed < spinWorth
+	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
+		r.forced = true
+	}
+	r.armed = -1
+}
+
+// armLocked makes the reader wait until a slab is sealed, or until its records have waited
+// long enough.
+func (r *reader) armLocked() {
+	s, o := r.store, &r.conf.o
+	// The wait counts from the acceptance of the oldest unread record.
+	since := s.gauge.curSince
+	if len(s.pieces.queued) > 0 {
+		since = s.pieces.queued[0].since
+	}
+	// The consumer's limit on the age replaces FlushInterval.
+	wait := o.FlushInterval
+	if r.conf.consumer.Limits.Age > 0 {
+		wait = r.conf.consumer.Limits.Age
+	}
+	now, idleAt := time.Since(r.conf.born), r.idleAt
+	if idleAt < 0 || s.front.next != r.last { // if false, no record has come since the last call
+		idleAt = now + o.FlushIdle
+	}
+	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
+	// While the maximum number of slabs is leased, or the consumer is busy, the reader can only wait
+	// for the bell or the next call.
+	mayWait := !s.leases.starved && !r.busy()
+	if wait >= 0 && mayWait {
+		r.deadline = since + wait
+	}
+	if o.FlushIdle > 0 && mayWait {
+		r.idleAt = idleAt
+	}
+	s.bell.state = timed
+}
+
+// due returns the latest time for the next call of the method next. It is zero if the reader waits
+// only for the bell.
+func (r *reader) due() time.Time {
+	at := r.deadline
+	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
+		at = r.idleAt
+	}
+	if r.armed < 0 || at < 0 {
+		return time.Time{}
+	}
+	return r.conf.born.Add(at)
+}
+
+// parkLocked makes the reader wait for the next record, because the slabs are empty. It releases
+// both locks. again requests another attempt.
+func (r *reader) parkLocked() (again bool) {
+	s := r.store
+	s.front.rewindLocked()
+	if n := s.callers.waitingLocked(); n > 0 { // the awaited record was lost with the mapped file
+		s.front.serveLocked()
+		if s.callers.waitingLocked() < n {
+			s.unlock()
+			return true
+		}
+	}
+	s.bell.state = parked
+	s.gauge.parkedAt = time.Since(r.conf.born)
+	s.unlock()
+	if s.crash != nil {
+		s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending
+	}
+	point(ptPark)
+	return false
+}
+
+// dueLocked reports whether to take a lease now, because a slab is full or the limits of the
+// consumer are reached. If the records of a partial slab must not wait, dueLocked makes them a
+// piece.
+func (r *reader) dueLocked() bool {
+	s := r.store
+	if len(s.pieces.queued) > 0 && !r.limited {
+		return true
+	}
+	r.forced = r.forced && !r.busy()
+	force := r.forced || s.life != accepting || s.progress.pressing() ||
+		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
+	if force {
+		s.front.cutLocked()
+	}
+	if len(s.pieces.queued) == 0 || force || !r.limited {
+		return len(s.pieces.queued) > 0
+	}
+	return r.reachedLocked() || s.callers.waitingLocked() > 0
+}
+
+// reachedLocked reports whether the queue contains a batch of the maximum size, or few slabs are
+// free.
+func (r *reader) reachedLocked() bool {
+	l, s := &r.conf.consumer.Limits, r.store
+	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
+		len(s.pool.free) <= r.conf.o.SlabCount/4
+}
+
+// takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
+// is leased.
+func (r *reader) takeLocked() *Lease {
+	s := r.store
+	point(ptTakeLocked)
+	if s.leases.leased > 0 && s.leases.leased >= s.leases.most() {
+		s.leases.starved = true
+		return nil
+	}
+	kind := leasesSlabs
+	if s.crash != nil {
+		kind = leasesCopy
+	}
+	l := s.leases.newLocked(kind)
+	r.taking = l
+	for len(s.pieces.queued) > 0 {
+		p := s.pieces.queued[0]
+		n := p.len()
+		if r.limited {
+			if n = r.fitLimits(l, p); n == 0 {
+				break
+			}
+		}
+		if n < p.len() { // the first records of the piece are leased, and the rest stays queued
+			p = s.pieces.split(p, n)
+		} else {
+			s.pieces.remove(0)
+		}
+		// Consecutive pieces of one slab count as one slab.
+		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
+			l.slabs++
+		}
+		l.pieces = append(l.pieces, p)
+		l.b.Add(p.run())
+		if !r.limited && len(l.pieces) >= r.gatherNowLocked() {
+			break
+		}
+	}
+	// If nothing is leased, a lease may exceed the maximum, because the reader would otherwise wait
+	// forever.
+	if s.leases.leased > 0 && s.leases.leased+l.slabs > s.leases.most() {
+		s.leases.putBackLocked(l)
+		s.leases.starved = true
+		return nil
+	}
+	l.at = l.b.Runs[0].Slot(0).Time // may fault
+	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
+	l.open = l.n
+	r.taking = nil
+	// With limits, the records that are due may need several leases.
+	r.forced = r.forced && r.limited && len(s.pieces.queued) > 0
+	s.leases.leased += l.slabs
+	s.leases.list = append(s.leases.list, l)
+	return l
+}
+
+// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
+// batch are freed together, so until then calls need as many free slabs. If calls wait, or waited
+// for the previous batch, larger batches are better.
+func (r *reader) gatherNowLocked() int {
+	s := r.store
+	if s.callers.slabs.n > 0 || s.leases.waited {
+		return r.gatherMax
+	}
+	return min(r.gatherMax, max(1, len(s.pool.free)))
+}
+
+// fitLimits returns how many records of p fit into l. If l is empty, it returns at least 1.
+func (r *reader) fitLimits(l *Lease, p *piece) int {
+	n, lim := p.len(), &r.conf.consumer.Limits
+	if lim.Records > 0 {
+		n = min(n, lim.Records-l.b.Len())
+	}
+	if lim.Bytes > 0 {
+		left := lim.Bytes - l.b.Bytes()
+		for i := range n {
+			if left -= int(p.blk.slot(p.from + i).Len); left < 0 {
+				n = i
+				break
+			}
+		}
+	}
+	// A record that exceeds a limit is sent alone.
+	if n <= 0 && l.b.Len() == 0 {
+		return 1
+	}
+	return max(n, 0)
+}
+
+// look spins for a sealed slab before the reader sleeps. Without that, a caller that fills slabs
+// faster than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader
+// spins only if the last attempt found a slab. After the first slab, it spins no longer than a
+// wake-up lasts, because other goroutines may need the processor. before is the number of slabs
+// sealed when the queue was empty.
+func (r *reader) look(before uint32) {
+	s := r.store
+	point(ptSpin)
+	want, began := uint32(r.few), time.Now()
+	for range spinRounds {
+		if n := s.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
+			return
+		}
+		runtime.Gosched()
+	}
+	r.spinning = s.sealed.Load() != before
+}
+
+// ---- mapped memory ----------------------------------------------------------
+
+// take implements takeLocked for memory that may be mapped. If the mapping is damaged, take moves
+// the slabs to the heap and drops the records of the lease; again requests another attempt.
+func (r *reader) take() (l *Lease, again bool) {
+	s := r.store
+	if !s.crash.mapped() {
+		return r.takeLocked(), false
+	}
+	taken, sound := false, false
+	if r.damage == nil {
+		s.crash.guardLocked(func() {
+			l = r.takeLocked()
+			taken = l != nil
+			sound = !taken || l.sound() // false if the file was truncated and extended again
+		})
+	}
+	if sound {
+		return l, false
+	}
+	if taken { // l is the newest lease in the list
+		s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
+		r.taking = l
+	}
+	s.crash.toHeapLocked(cmp.Or(r.damage, crashfile.ErrTruncated)) // does nothing after a fault
+	// The pieces of the lease are in no queue and cannot be read.
+	if l = r.taking; l != nil {
+		for _, p := range l.pieces {
+			s.countDropLocked(batch.Corrupt, p.len())
+		}
+		s.leases.freeLocked(l, false)
+		r.taking = nil
+	}
+	return nil, true
+}
+
+// corrupt drops the records of l, whose memory was damaged during the copy.
+func (r *reader) corrupt(l *Lease) {
+	s := r.store
+	s.lock()
+	s.crash.toHeapLocked(crashfile.ErrTruncated)
+	// If End has been called since, it has already accounted for these records.
+	if l.open > 0 && !s.life.cutShort() {
+		s.countDropLocked(batch.Corrupt, l.open)
+		l.open = 0
+		s.leases.settledLocked(l)
+	}
+	s.unlock()
+	l.Release()
+}
+
+// copyOut replaces the batch with a copy on the heap. If the memory is damaged, it returns false,
+// and the copy must not be used.
+func (l *Lease) copyOut() (ok bool) {
+	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
+	c := &l.mem
+	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
+	for i := range l.b.Runs {
+		r := &l.b.Runs[i]
+		c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
+		c.Data = append(c.Data, r.Data()...)
+	}
+	codec, origin := l.b.Codec, l.b.Origin
+	l.b.Reset()
+	l.b.Codec, l.b.Origin = codec, origin
+	l.b.Add(layout.NewRun(c.Data, c.Slots))
+	// If the file was truncated and extended during the copy, the copy may contain zeros.
+	return l.sound()
+}
