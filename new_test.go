@@ -96,7 +96,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 			`output 4 (forebay.File): forebay.Compress: "rar"`, "output 5 (forebay.File): forebay.WhenFull: slab: ", `output 6 (forebay.File): WhenFull is "spill", but there is no Spool; add Spool(dir)`,
 			"output 7 (forebay.File): forebay.Buffer: 1 bytes are too few", "output 8 (forebay.File): forebay.Delivery: the function is nil", "output 9 (forebay.File): an option is nil",
 			"output 10 (forebay.File): the level is a nil", "output 11 (forebay.File): the level is a nil *slog.LevelVar", "output 12 (forebay.File): the encoder is nil",
-			"output 13 (forebay.File): forebay.Spool: the directory is empty", "output 14 (forebay.File): forebay.Spool: cannot create the directory", "output 15 (forebay.File): forebay.CrashSafe: cannot create the directory",
+			"output 13 (forebay.File): forebay.Spool: the directory is empty", "output 14 (forebay.File): forebay.Spool: cannot make directory ", "output 15 (forebay.File): forebay.CrashSafe: cannot make directory ",
 			"output 16 (loki.To): loki.Label: the label a is given twice", "output 17 (loki.To): forebay.Configure: the function is nil", "output 18 (fluent.To): forebay.Configure: the function is nil",
 			"output 19 (netsink.To): forebay.Configure: the function is nil", "output 20 (fluent.To): the encoder does not write Forward entries", "output 21 (loki.To)", "loud",
 		}, false},

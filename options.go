@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/redact"
+	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -313,7 +314,7 @@ func makeDir(dir string) error {
 		return errors.New("the directory is empty; give its path")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot create the directory: %w; create it for the user of this process, or use another one", err)
+		return vfs.DirError(dir, err)
 	}
 	return nil
 }

@@ -1,12 +1,10 @@
 package file
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/gofrs/flock"
 
@@ -71,34 +69,15 @@ func (f *File) acquire() error {
 	case err != nil:
 		return nil // the lock file belongs to another user
 	case !got && f.o.rotates():
-		return errors.New(holder(path) + " writes to it, so it cannot be rotated: " +
+		return errors.New(vfs.Holder(path) + " writes to it, so it cannot be rotated: " +
 			"stop the other process, or use a separate file (lock " + path + ")")
 	case !got:
-		return errors.New(holder(path) + " writes to it and rotates it: " +
+		return errors.New(vfs.Holder(path) + " writes to it and rotates it: " +
 			"stop the other process, or use a separate file (lock " + path + ")")
 	}
 	f.lock = l
 	if f.o.rotates() {
-		// The id is only used in error messages. Only the lock determines whether the file is in
-		// use.
-		_ = os.WriteFile(path, strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
+		vfs.SetHolder(path)
 	}
 	return nil
-}
-
-// holder describes the process that holds the lock at path. The result is only used in messages,
-// because the file may contain the id of an earlier process.
-func holder(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil || len(b) > 20 {
-		return "another process"
-	}
-	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
-	switch {
-	case err != nil || pid <= 0: // the file does not contain the id of a process
-		return "another process"
-	case pid == os.Getpid():
-		return fmt.Sprintf("this process (%d)", pid)
-	}
-	return fmt.Sprintf("another process (%d)", pid)
 }

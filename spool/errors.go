@@ -9,7 +9,7 @@ import (
 
 // ErrLocked is returned, wrapped, when another process, or another output of this one, has the
 // directory open.
-var ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other process, or use another directory")
+var ErrLocked = errors.New("the directory is in use: wait until the other process has ended, or stop it; use a separate directory for each output")
 
 // A CorruptError describes damage in a segment and the resulting loss.
 type CorruptError struct {

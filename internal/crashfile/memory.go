@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/mapped"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // ErrNotSupported is wrapped by the error of [Create] on a platform without mapped files.
@@ -59,7 +60,7 @@ func Create(dir string, l Layout) (*Memory, error) {
 		return nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", l.SlabCount, l.SlabBytes, MaxBytes)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
+		return nil, fmt.Errorf("slab: %w", vfs.DirError(dir, err))
 	}
 	m := &Memory{layout: l, readers: 1, streams: streamTable{dict: l.Dict, known: map[uint32]bool{}}, frames: newFrameTable()}
 	if err := mapped.RandomID(&m.id); err != nil {

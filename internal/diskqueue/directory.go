@@ -42,7 +42,7 @@ func openDirectory(fsys vfs.FS, path string) (*directory, error) {
 func (d *directory) claim() error {
 	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
 	if err != nil {
-		return fmt.Errorf("spool: cannot make directory %s: %w", d.path, err)
+		return fmt.Errorf("spool: %w", vfs.DirError(d.path, err))
 	}
 	if parents == nil { // an earlier process may have made the directory without syncing its name
 		parents = []string{filepath.Dir(filepath.Clean(d.path))}
@@ -77,7 +77,7 @@ func (d *directory) unlock() error {
 func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 	l, err := fsys.Lock(filepath.Join(dir, lockName))
 	if errors.Is(err, vfs.ErrLocked) {
-		return nil, spool.ErrLocked
+		return nil, fmt.Errorf("%w: %w", err, spool.ErrLocked)
 	}
 	return l, err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -325,7 +326,7 @@ func TestOneSpoolPerDirectory(t *testing.T) {
 	}
 	mustAppend(t, s, 0, 5)
 	// The lock excludes other Spools in this process and in other processes.
-	if _, err := Open(dir, nil); !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), dir) {
+	if _, err := Open(dir, nil); !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := Purge(dir, false); !errors.Is(err, spool.ErrLocked) {

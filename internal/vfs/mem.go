@@ -291,7 +291,7 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 	defer m.mu.Unlock()
 	name = filepath.Clean(name)
 	if m.locks[name] {
-		return nil, fmt.Errorf("lock %s: %w", name, ErrLocked)
+		return nil, fmt.Errorf("%s is %w", name, ErrLocked)
 	}
 	m.locks[name] = true
 	if m.names[name] == nil {

@@ -1,12 +1,14 @@
 package vfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"runtime"
+	"strconv"
 
 	"github.com/gofrs/flock"
 )
@@ -122,7 +124,31 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, fmt.Errorf("lock %s: %w", name, ErrLocked)
+		return nil, fmt.Errorf("%s is %w by %s", name, ErrLocked, Holder(name))
 	}
+	SetHolder(name)
 	return l, nil
+}
+
+// SetHolder writes the id of this process, which holds the lock, to the lock file. The id is only
+// used in messages, so an error is ignored.
+func SetHolder(name string) {
+	_ = os.WriteFile(name, strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
+}
+
+// Holder describes the process that holds the lock with that name. The result is only used in
+// messages, because the file may contain the id of an earlier process.
+func Holder(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil || len(b) > 20 {
+		return "another process"
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
+	switch {
+	case err != nil || pid <= 0: // the file does not contain the id of a process
+		return "another process"
+	case pid == os.Getpid():
+		return fmt.Sprintf("this process (%d)", pid)
+	}
+	return fmt.Sprintf("another process (%d)", pid)
 }

@@ -7,6 +7,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,7 +16,7 @@ import (
 )
 
 // ErrLocked is returned by [FS.Lock] when the lock is already held.
-var ErrLocked = errors.New("locked by another process")
+var ErrLocked = errors.New("locked")
 
 // ErrNotRegular is wrapped by the error of [FS.OpenFile] for anything except a plain file:
 // a directory, a symbolic link, a named pipe, a device.
@@ -34,6 +35,11 @@ func Cause(err error) error {
 		return le.Err
 	}
 	return err
+}
+
+// DirError returns the error of a directory that cannot be created. err is the reason.
+func DirError(dir string, err error) error {
+	return fmt.Errorf("cannot make directory %s: %w; create it for the user of this process, or use another one", dir, err)
 }
 
 // An FS is a file system.

@@ -438,7 +438,7 @@ func TestNewReportsMissingProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(o, newRecordingSink()); err == nil || !strings.Contains(err.Error(), "another forebay uses it") {
+	if _, err := New(o, newRecordingSink()); err == nil || !strings.Contains(err.Error(), "is locked by this process") {
 		t.Error(err)
 	}
 	j.Finish(false)

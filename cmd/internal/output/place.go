@@ -20,7 +20,7 @@ func (out *Output) placeError(err error) error {
 		}{
 			{"dead-letter", c.Text("dead-letter"), "deliver: cannot open DeadLetterFile: deliver: "},
 			{"spool", c.Text("spool"), "deliver: cannot open SpoolDir: spool: "},
-			{"crash-safe", c.Text("crash-safe"), "slab: cannot make the directory"},
+			{"crash-safe", c.Text("crash-safe"), "slab: cannot make directory"},
 			{"crash-safe", c.Text("crash-safe"), "slab: cannot have crash-safe slabs"},
 		} {
 			rest, is := strings.CutPrefix(line, k.front)

@@ -144,7 +144,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	if code != exit.ConfigCode {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, `^forebay: --spool .*: .*another process`)
+	wantMatch(t, stderr, fmt.Sprintf(`^forebay: --spool .*: .*another process \(%d\).*wait until the other process has ended`, first.cmd.Process.Pid))
 	first.signal(syscall.SIGTERM)
 	first.signal(syscall.SIGTERM)
 	if code, stderr := first.wait(); code != exit.KeptCode {

@@ -103,10 +103,10 @@ func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 			t.Errorf("ls -o json: %v\n%s", err, out)
 		}
 	}
-	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "stdout:"); code != exit.ConfigCode || !strings.Contains(errs, "in use by another process") {
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "stdout:"); code != exit.ConfigCode || !strings.Contains(errs, "locked by this process") {
 		t.Errorf("replay beside its owner: %d %s", code, errs)
 	}
-	if _, errs, code := runSpool(t, nil, "purge", dir, "--yes"); code != exit.RuntimeCode || !strings.Contains(errs, "in use by another process") {
+	if _, errs, code := runSpool(t, nil, "purge", dir, "--yes"); code != exit.RuntimeCode || !strings.Contains(errs, "locked by this process") {
 		t.Errorf("purge beside its owner: %d %s", code, errs)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/mapped"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 const (
@@ -101,7 +102,7 @@ type Options struct {
 // Create creates a file in dir and locks the file.
 func Create(dir string, o Options) (*File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return nil, vfs.DirError(dir, err)
 	}
 	if len(o.Outputs) > maxOutputs {
 		return nil, fmt.Errorf("more than %d destinations", maxOutputs)

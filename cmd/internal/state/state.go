@@ -5,6 +5,7 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// ErrInUse is returned by Open if another process has locked the directory.
-var ErrInUse = errors.New("another forebay uses it; use a separate directory")
+// ErrInUse is wrapped by the error of Open if another process has locked the directory.
+var ErrInUse = errors.New("the directory is in use: wait until the other process has ended, or stop it; use a separate directory only for a second instance")
 
 // A Dir is a locked directory. It is not safe for concurrent use.
 type Dir struct {
@@ -29,17 +30,17 @@ type Dir struct {
 }
 
 // Open locks dir, and creates it if it does not exist. name is the name of the file in dir. If
-// another process has locked dir, Open returns ErrInUse.
+// another process has locked dir, the error of Open wraps ErrInUse.
 func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
 
 // open implements Open for any file system.
 func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+		return nil, vfs.DirError(dir, err)
 	}
 	lock, err := fsys.Lock(filepath.Join(dir, "lock"))
 	if errors.Is(err, vfs.ErrLocked) {
-		err = ErrInUse
+		err = fmt.Errorf("%w: %w", err, ErrInUse)
 	}
 	if err != nil {
 		return nil, err

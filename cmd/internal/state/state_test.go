@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -14,7 +16,7 @@ func TestFailedSaveKeepsOldText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, "x"); !errors.Is(err, ErrInUse) {
+	if _, err := Open(dir, "x"); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) || !strings.Contains(err.Error(), "wait until") {
 		t.Error(err)
 	}
 	if _, err := d.Load(); !errors.Is(err, fs.ErrNotExist) {

@@ -35,9 +35,6 @@ const (
 	logBytes      = 1 << 20            // maximum size of the changes before the list is rewritten
 )
 
-// ErrInUse is returned by New if another process uses Options.Dir.
-var ErrInUse = errors.New("another forebay tail uses it; use a separate directory")
-
 // A store is the locked directory of positions.
 type store struct {
 	dir     *state.Dir
@@ -51,9 +48,6 @@ type store struct {
 // openStore renames it and describes the damage in damaged.
 func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, err error) {
 	d, err := state.Open(dir, positionsName)
-	if errors.Is(err, state.ErrInUse) {
-		err = ErrInUse
-	}
 	if err != nil {
 		return nil, nil, false, nil, err
 	}

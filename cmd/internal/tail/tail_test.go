@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -317,7 +318,7 @@ func must(b []byte, err error) []byte {
 func TestSecondProcessIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	newStepper(t, Options{Dir: dir})
-	if _, err := New(Options{Dir: dir}, &recordingSink{}); !errors.Is(err, ErrInUse) {
+	if _, err := New(Options{Dir: dir}, &recordingSink{}); !errors.Is(err, state.ErrInUse) {
 		t.Error(err)
 	}
 }
