@@ -99,6 +99,14 @@ func TestExits(t *testing.T) {
 	}
 }
 
+// A slowFile is the name of a file to which each Write takes longer than a Close without time.
+type slowFile string
+
+func (f slowFile) Write(p []byte) (int, error) {
+	time.Sleep(500 * time.Millisecond)
+	return len(p), os.WriteFile(string(f), p, 0o600)
+}
+
 // exitAs runs in a child process, which it ends in the way named mode.
 func exitAs(mode string) {
 	flags := 0
@@ -117,9 +125,12 @@ func exitAs(mode string) {
 		level = slog.LevelWarn
 	}
 	// Records are flushed only when log.Fatal, Exit or Close requires it.
-	l, err := New(append(opts, File("app.log", Level(level), Delivery(func(o *deliver.OutputOptions) {
-		o.Slab.FlushInterval, o.Slab.FlushLevel = -1, slog.Level(100)
-	})))...)
+	never := Delivery(func(o *deliver.OutputOptions) { o.Slab.FlushInterval, o.Slab.FlushLevel = -1, slog.Level(100) })
+	out := File("app.log", Level(level), never)
+	if mode == "Exit" {
+		out = Writer(slowFile("app.log"), never)
+	}
+	l, err := New(append(opts, out)...)
 	if err != nil {
 		panic(err)
 	}

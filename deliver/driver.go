@@ -111,7 +111,7 @@ func (d *driver) flush(ctx context.Context) error {
 	return d.command(ctx, func() error { return d.flushNow(ctx) })
 }
 
-// flushNow is like flush, for the goroutine that holds the lock calls.
+// flushNow is like flush, but the caller must hold d.calls.
 func (d *driver) flushNow(ctx context.Context) error {
 	n := d.delivered()
 	if f, ok := d.dest.(flusher); ok {

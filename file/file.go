@@ -206,11 +206,11 @@ func endsLine(path string, st fs.FileInfo) bool {
 	return last[0] == '\n'
 }
 
-// Write appends p, which must consist of whole records. If rotation is due, it rotates the file
-// before.
+// Write appends p, which must consist of whole records. If rotation is due, it first rotates the
+// file.
 //
 // If only a part of p can be written, for example because the disk is full, Write returns the
-// number of bytes in the file and the reason. The next Write must then begin with the remainder of
+// number of written bytes and the reason. The next Write must then begin with the remainder of
 // the record that was cut, or with a newline to abandon that record. It writes to the same file,
 // even if Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
 //

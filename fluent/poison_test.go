@@ -58,9 +58,9 @@ func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// Up to 31 poisonous records that precede good ones are all condemned within a limited time, if the
-// server has accepted a record of another tag. If there are more, in a tag of which no record was
-// ever accepted, the receiver looks full: the records wait, and none is condemned.
+// If the server has accepted a record with another tag, up to 31 poisonous records that precede good
+// ones are all condemned within a limited time. If there are more, and no record with their tag was
+// ever accepted, the server appears to be full: all records wait, and none is condemned.
 func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 
 // Sizes of memory, in bytes, and the condition for returning to a smaller size.
 const (
-	// ownScratchBytes is the size of the buffer that each recordMemory owns. Most records fit. Post
-	// borrows memory from scratch for larger records.
+	// ownScratchBytes is the size of the buffer that each recordMemory owns. Most records fit.
+	// For larger records, Post borrows memory from the pool.
 	ownScratchBytes = 1 << 10
 	// maxScratchBytes is the size of the largest record that uses borrowed memory: the default of
 	// MaxRecord, 1 MiB, and space for the beginning of the entry. maxSendBytes is the size of the

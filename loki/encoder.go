@@ -82,8 +82,8 @@ type labelPart struct {
 	slot  int    // index in slots if the value is that of an attribute; -1 for all other labels
 }
 
-// newEncoder returns the encoder for c. It adds the streams of all levels to the parameter streams.
-// The stream of gap markers must have the id 0 (see [registry]), so it is added first.
+// newEncoder returns the encoder for c. It registers a stream for each level. The stream of gap
+// markers must have the id 0 (see [registry]), so it is registered first.
 func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})

@@ -365,7 +365,9 @@ func TestTooLarge(t *testing.T) {
 	o.write(t, want[150:]...)
 	o.finish(t, 1)
 	c.checkArrived(t, topic, want)
-	if s := o.d.Stats(); s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 {
+	// The size of a record ends no session. A broker that is not ready for the new topic may end one:
+	// then a batch is sent again, and the numbers of later batches are not the expected ones.
+	if s := o.d.Stats(); s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 && s.Resent == 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -356,8 +356,9 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	}
 }
 
-// zeroPage reports whether part of a record is in a page of zeros, which probably never reached the
-// disk. Slabs begin at any multiple of a slot, so half a page of zeros is sufficient.
+// zeroPage reports whether part of a record is in a page of zeros. The content of such a page was
+// probably never written to the disk. Half a page of zeros counts as a page, because a slab need not
+// begin at the start of a page.
 func zeroPage(mem []byte, from, to int) bool {
 	const half = Page / 2
 	for at := from / half * half; at < to; at += half {

@@ -93,8 +93,8 @@ func (o *Orphan) LacksRecords() bool {
 	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.damagedMark > 0
 }
 
-// markDamaged stores in the file how many records were lost. It is called before progress is
-// recorded, because an interrupted recovery would leave a file that looks undamaged.
+// markDamaged stores in the file how many records were lost. It must be called before progress is
+// stored. Otherwise an interrupted recovery would leave a file that looks undamaged.
 func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
 		return nil
