@@ -122,7 +122,7 @@ func (tr *walkRound) callers(keys []string, n int, write func(rng *rand.Rand, ke
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // callers runs several goroutines that write n records in total, distributed over keys, with or without pauses. Other goroutines use the processors at the same time. callers returns when all calls have returned. write makes the call for record n of a key, and reports whether the record was accepted.
+				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond):
 				}
 			}
 		})
