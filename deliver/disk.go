@@ -23,6 +23,7 @@ type disk struct {
 	queue  *queue
 	sess   *inflight
 	health *health
+	end    *endState
 
 	out      []*holder // handed out and not acknowledged, oldest first
 	acked    uint64    // number of the last batch that was acknowledged
@@ -131,14 +132,11 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 		d.appendAt = now.Add(spillRetry)
 		return
 	}
+	why := d.reason(e)
 	n := countable(e.b)
 	old := e.h
 	d.led.spillFrom(old.lease, n, out)
 	if d.inUse.begin() {
-		why := ErrFull
-		if cause := d.health.brk.cause; cause != nil {
-			why = cause
-		}
 		d.set.post("spill", why, n)
 	}
 	if out == nil || got != seq {
@@ -164,6 +162,17 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 	e.h, e.b = h, out.b // the session reads the memory of old until it answers
 	old.parts--
 	d.queue.releaseUnused(old)
+}
+
+// reason returns the reason why e goes to the spool.
+func (d *disk) reason(e *entry) error {
+	if err := d.health.reason(d.end.stage >= late); err != nil {
+		return err
+	}
+	if d.backlog || d.queue.behindDisk(e) {
+		return ErrBehind
+	}
+	return ErrFull
 }
 
 // openUpTo reports whether records are open in batches of the log up to number no, or in batches of

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -69,13 +70,12 @@ func (a *handlerPolicy) wants(now time.Time) bool {
 // cause returns the reason for the next call of the handler. late is set if Close has no more time
 // for the destination.
 func (a *handlerPolicy) cause(late bool) error {
-	switch cause := a.health.brk.cause; {
-	case cause != nil:
-		return &openError{cause}
-	case late:
-		return errNoTime
-	case a.health.failing():
-		return a.health.cause
+	why := a.health.reason(late)
+	switch {
+	case a.health.brk.cause != nil:
+		return &openError{why}
+	case why != nil:
+		return why
 	}
 	return ErrFull
 }
@@ -134,7 +134,25 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	}
 }
 
-// ErrFull means that memory is full because the destination is slow or hangs. It is the cause
-// of the event "spill" when the spool begins to fill for that reason, and of a call of an
-// [ErrorHandler].
-var ErrFull = errors.New("the destination is too slow")
+// Causes of the event "spill" and of a call of an [ErrorHandler], if the destination has not
+// failed.
+var (
+	// ErrFull means that memory is full because the destination is slow or hangs.
+	ErrFull = errors.New("the destination is too slow")
+	// ErrClosing means that Close has used the time for the destination, 70 % of its limit, or all
+	// of it. It wraps context.DeadlineExceeded. It is also the cause with which the context of a
+	// session ends at that time.
+	ErrClosing error = closingError{}
+	// ErrBehind means that older records, for instance of an earlier process, are in the spool.
+	// Later records also go to the spool, so that the order is kept. It is no cause of a call of an
+	// ErrorHandler.
+	ErrBehind = errors.New("older records are in the spool")
+)
+
+// closingError is the type of ErrClosing.
+type closingError struct{}
+
+func (closingError) Error() string {
+	return "the output is closing and has no more time for the destination"
+}
+func (closingError) Unwrap() error { return context.DeadlineExceeded }

@@ -41,6 +41,20 @@ const (
 // failing reports whether the destination has failed and not yet recovered.
 func (s *health) failing() bool { return !s.since.IsZero() }
 
+// reason returns why records are not delivered now, or nil if nothing prevents it. late is set if
+// Close has no more time for the destination.
+func (s *health) reason(late bool) error {
+	switch {
+	case s.brk.cause != nil:
+		return s.brk.cause
+	case late:
+		return ErrClosing
+	case s.failing():
+		return s.cause
+	}
+	return nil
+}
+
 // calm reports whether nothing has failed recently: there is no delay, no limit and no unfinished
 // series of failures.
 func (s *health) calm() bool {

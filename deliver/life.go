@@ -97,10 +97,7 @@ const (
 	reportClosed                    // Close has returned
 )
 
-var (
-	errNoTime   = fmt.Errorf("the outlet is closing: %w", context.DeadlineExceeded)
-	errFinished = errors.New("the session is no longer needed")
-)
+var errFinished = errors.New("the session is no longer needed")
 
 // newLife returns a life that has not begun. The channel wake has capacity 1.
 func newLife(d *driver, wake chan struct{}, window int) *life {

@@ -54,7 +54,7 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.queue = &queue{set: set, poison: m.poison}
 	m.sess = &inflight{queue: m.queue, round: 1}
 	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
-	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, backlog: set.spools()}
+	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, end: m.end, backlog: set.spools()}
 	m.handler = &handlerPolicy{set: set, led: led, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}
 	m.parking = &parking{set: set, led: led, queue: m.queue, streams: m.streams, account: m.account}

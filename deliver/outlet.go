@@ -262,7 +262,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doOpen:
 		l := newLife(o.driver, o.wake, o.m.set.traits.Window)
 		if o.life = l; o.inline {
-			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(errNoTime) })
+			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(ErrClosing) })
 			o.publish() // the call may hang
 			l.open()
 		} else {
@@ -282,7 +282,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		}
 		why := errFinished
 		if o.m.end.stage >= late {
-			why = errNoTime
+			why = ErrClosing
 		}
 		if o.life.fence(why); o.inline {
 			o.life.close()

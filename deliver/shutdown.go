@@ -113,6 +113,6 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 // does not change until the session has closed. Only the loop calls abandon.
 func (o *outlet) abandon() {
 	if open := o.m.abandon(); open && o.life != nil {
-		o.life.fence(errNoTime)
+		o.life.fence(ErrClosing)
 	}
 }

@@ -108,6 +108,53 @@ func TestRecovers(t *testing.T) {
 	})
 }
 
+// The event "spill" gives the reason why records go to the spool although the destination has not
+// failed.
+func TestReasonToSpill(t *testing.T) {
+	reason := func(t *testing.T, store *testkit.Spill, use func(x *outlet)) error {
+		var why error
+		x := mustNew(t, newManual(1), &Options{spill: store, OnError: func(e batch.Event) {
+			if e.Op == "spill" {
+				why = e.Err
+			}
+		}})
+		use(x)
+		synctest.Wait()
+		return why
+	}
+	one := func(t *testing.T, x *outlet, ticket uint64) {
+		var b batch.Batch
+		b.Append([]byte("x\n"), ticket, batch.Meta{})
+		if err := x.Send(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bubble.Test(t, func(t *testing.T) {
+		store := &testkit.Spill{}
+		if err := reason(t, store, func(x *outlet) {
+			one(t, x, 101)
+			if _, err := shutdown(x, time.Second); err != nil {
+				t.Error(err)
+			}
+		}); !errors.Is(err, ErrClosing) {
+			t.Errorf("while closing: %v", err)
+		}
+		store.Reopen()
+		m := &testkit.Model{}
+		if _, err := store.Append(m.Batch(1, 32, batch.Meta{})); err != nil {
+			t.Fatal(err)
+		}
+		store.Reopen()
+		if err := reason(t, store, func(x *outlet) {
+			one(t, x, 102)
+			synctest.Wait()
+			shutdown(x, time.Nanosecond)
+		}); !errors.Is(err, ErrBehind) {
+			t.Errorf("with older records in the spool: %v", err)
+		}
+	})
+}
+
 // While the destination works, an empty spool is not used, not even for the first batch.
 func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

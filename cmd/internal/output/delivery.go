@@ -122,6 +122,8 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		switch reported := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !reported:
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
+		case errors.Is(e.Err, deliver.ErrBehind) || errors.Is(e.Err, deliver.ErrClosing):
+			say("lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		case reported:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
 		default: // the first delivery failed, and nothing was printed about it
