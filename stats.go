@@ -57,7 +57,8 @@ type OutputStats struct {
 	Delivery *deliver.OutputStats
 }
 
-// String returns the statistics on one line.
+// String returns the statistics on one line: the account, then "errors=N" if Errors is not 0, and
+// "stuck" if Stuck is set.
 func (s OutputStats) String() string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "%s: %s", s.Name, s.Account)
