@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
@@ -170,7 +171,7 @@ func (d *disk) reason(e *entry) error {
 		return err
 	}
 	if d.backlog || d.queue.behindDisk(e) {
-		return ErrBehind
+		return outputhook.ErrBehind
 	}
 	return ErrFull
 }

@@ -1,7 +1,6 @@
 package deliver
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -134,25 +133,6 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	}
 }
 
-// Causes of the event "spill" and of a call of an [ErrorHandler], if the destination has not
-// failed.
-var (
-	// ErrFull means that memory is full because the destination is slow or hangs.
-	ErrFull = errors.New("the destination is too slow")
-	// ErrClosing means that Close has used the time for the destination, 70 % of its limit, or all
-	// of it. It wraps context.DeadlineExceeded. It is also the cause with which the context of a
-	// session ends at that time.
-	ErrClosing error = closingError{}
-	// ErrBehind means that older records, for instance of an earlier process, are in the spool.
-	// Later records also go to the spool, so that the order is kept. It is no cause of a call of an
-	// ErrorHandler.
-	ErrBehind = errors.New("older records are in the spool")
-)
-
-// closingError is the type of ErrClosing.
-type closingError struct{}
-
-func (closingError) Error() string {
-	return "the output is closing and has no more time for the destination"
-}
-func (closingError) Unwrap() error { return context.DeadlineExceeded }
+// ErrFull is the cause of the event "spill", and of a call of an [ErrorHandler], if memory is full
+// although the destination has not failed: it is slow or hangs.
+var ErrFull = errors.New("the destination is too slow")

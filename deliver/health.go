@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/outputhook"
 )
 
 // health is the state of the destination: when the next attempt may start, how large batches may
@@ -48,7 +49,7 @@ func (s *health) reason(late bool) error {
 	case s.brk.cause != nil:
 		return s.brk.cause
 	case late:
-		return ErrClosing
+		return outputhook.ErrClosing
 	case s.failing():
 		return s.cause
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/outputhook"
 )
 
 // An outlet moves batches from a log to one [Destination]. It is responsible for the order, the
@@ -262,7 +263,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doOpen:
 		l := newLife(o.driver, o.wake, o.m.set.traits.Window)
 		if o.life = l; o.inline {
-			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(ErrClosing) })
+			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(outputhook.ErrClosing) })
 			o.publish() // the call may hang
 			l.open()
 		} else {
@@ -282,7 +283,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		}
 		why := errFinished
 		if o.m.end.stage >= late {
-			why = ErrClosing
+			why = outputhook.ErrClosing
 		}
 		if o.life.fence(why); o.inline {
 			o.life.close()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -113,6 +114,6 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 // does not change until the session has closed. Only the loop calls abandon.
 func (o *outlet) abandon() {
 	if open := o.m.abandon(); open && o.life != nil {
-		o.life.fence(ErrClosing)
+		o.life.fence(outputhook.ErrClosing)
 	}
 }

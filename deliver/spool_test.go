@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -136,7 +137,7 @@ func TestReasonToSpill(t *testing.T) {
 			if _, err := shutdown(x, time.Second); err != nil {
 				t.Error(err)
 			}
-		}); !errors.Is(err, ErrClosing) {
+		}); !errors.Is(err, outputhook.ErrClosing) {
 			t.Errorf("while closing: %v", err)
 		}
 		store.Reopen()
@@ -149,7 +150,7 @@ func TestReasonToSpill(t *testing.T) {
 			one(t, x, 102)
 			synctest.Wait()
 			shutdown(x, time.Nanosecond)
-		}); !errors.Is(err, ErrBehind) {
+		}); !errors.Is(err, outputhook.ErrBehind) {
 			t.Errorf("with older records in the spool: %v", err)
 		}
 	})

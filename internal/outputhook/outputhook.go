@@ -5,11 +5,31 @@ package outputhook
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/slablog"
 )
+
+// Causes of the event "spill" if the destination has not failed and memory is not full.
+var (
+	// ErrClosing means that Close has used the time for the destination, 70 % of its limit, or all
+	// of it. It wraps context.DeadlineExceeded. It is also the cause with which the context of a
+	// session ends at that time, and the cause of calls of an error handler.
+	ErrClosing error = closingError{}
+	// ErrBehind means that older records, for instance of an earlier process, are in the spool.
+	// Later records also go to the spool, so that the order is kept.
+	ErrBehind = errors.New("older records are in the spool")
+)
+
+// closingError is the type of ErrClosing.
+type closingError struct{}
+
+func (closingError) Error() string {
+	return "the output is closing and has no more time for the destination"
+}
+func (closingError) Unwrap() error { return context.DeadlineExceeded }
 
 var (
 	// Memory returns the memory of a *deliver.Output. Records written to it are records of the

@@ -31,8 +31,7 @@ func (k *Journal) Open(in *intake.Inlet) (Source, error) {
 	var err error
 	if s.j, err = journal.New(o, s); err != nil {
 		if s.dir != "" && !strings.HasPrefix(err.Error(), "cannot read the journal: ") {
-			text := strings.ReplaceAll(err.Error(), "forebay tail", "process or input")
-			err = in.Env.KeyError("inputs."+in.Name, "state", s.dir, in.At, text)
+			err = in.Env.KeyError("inputs."+in.Name, "state", s.dir, in.At, err.Error())
 		}
 		return nil, exit.Config(err)
 	}

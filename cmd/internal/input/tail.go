@@ -79,9 +79,6 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	}, s)
 	if err != nil {
 		if s.Dir != "" {
-			if in.Env.Named {
-				err = errors.New(strings.ReplaceAll(err.Error(), "forebay tail", "process or input"))
-			}
 			err = in.Env.KeyError("inputs."+in.Name, "state", s.Dir, in.At, err.Error())
 		}
 		return nil, err

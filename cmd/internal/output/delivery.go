@@ -10,6 +10,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/stdio"
 	"github.com/forebay-log/forebay/slab"
@@ -122,7 +123,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		switch reported := out.failing.Load(); {
 		case errors.Is(e.Err, deliver.ErrFull) && !reported:
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
-		case errors.Is(e.Err, deliver.ErrBehind) || errors.Is(e.Err, deliver.ErrClosing):
+		case errors.Is(e.Err, outputhook.ErrBehind) || errors.Is(e.Err, outputhook.ErrClosing):
 			say("lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		case reported:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))

@@ -293,7 +293,7 @@ func TestCrashSafeRequired(t *testing.T) {
 	p.in.Close()
 	code, stderr := p.wait()
 	if b, _ := os.ReadFile(path); code != 0 || string(b) != "one\n" || strings.Count(stderr, "--crash-safe: ") != 1 ||
-		!strings.Contains(stderr, "not a directory; continuing with slabs on the heap") {
+		!strings.Contains(stderr, "not a directory; ") || !strings.Contains(stderr, "; continuing with slabs on the heap") {
 		t.Errorf("exit code %d, %q, %s", code, b, stderr)
 	}
 	p = start(t, append(args, "--crash-safe-required")...)

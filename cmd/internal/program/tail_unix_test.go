@@ -59,7 +59,7 @@ func TestTailFollowsRotation(t *testing.T) {
 	appendTo(t, in, "five\n")
 	awaitIn(t, out, "five\n")
 	two := start(t, "tail", in, "--state", filepath.Join(dir, "state"))
-	if code, stderr := two.wait(); code != exit.ConfigCode || !strings.Contains(stderr, "another forebay tail uses it") {
+	if code, stderr := two.wait(); code != exit.ConfigCode || !strings.Contains(stderr, "is locked by another process (") {
 		t.Error(code, stderr)
 	}
 	p.signal(syscall.SIGTERM)
