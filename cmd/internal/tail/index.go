@@ -228,7 +228,13 @@ func (x *index) seriesOf(path string) *series {
 // resume creates the generations that earlier runs have stored. The caller holds mu.
 func (x *index) resume(now time.Time) {
 	latest := map[string]resumedFile{}
-	for _, e := range x.saved {
+	owner := map[id]int{} // index in saved of the last generation with this id
+	for i, e := range x.saved {
+		if x.o.matches(e.path) {
+			owner[e.id] = i
+		}
+	}
+	for i, e := range x.saved {
 		st, err := os.Stat(e.path)
 		here := err == nil && st.Mode().IsRegular() && idOf(e.path, st) == e.id
 		if !x.o.matches(e.path) {
@@ -246,14 +252,17 @@ func (x *index) resume(now time.Time) {
 		switch {
 		case e.head.n == 0: // the file was empty, so it cannot be recognized
 			continue
-		case here && st.Size() >= e.at.off && x.ids[e.id] == nil && isFile(e.path, e.head, e.at):
+		case here && st.Size() >= e.at.off && owner[e.id] == i && isFile(e.path, e.head, e.at):
 		case here:
 			g.state, path = copied, x.copyOf(find)
 			if path == "" {
 				x.o.report("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
 			}
 		default:
-			if g.state, path = moved, find.renamed(); path == "" {
+			if owner[e.id] == i { // otherwise the file was deleted, and a later one has its number
+				g.state, path = moved, find.renamed()
+			}
+			if path == "" {
 				g.state, path = copied, x.copyOf(find)
 			}
 			if path == "" {

@@ -409,6 +409,34 @@ func TestFromAppliesToFilesWithoutPosition(t *testing.T) {
 	}
 }
 
+// If two stored generations have the same inode, the older one was deleted and its inode was used
+// again. The file is read once.
+func TestReusedInodeIsReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
+	write(t, path, "one\n")
+	o := Options{Patterns: []string{path}, Dir: state}
+	h := newStepper(t, o)
+	h.s.refuse = true
+	h.advance(0)
+	h.keeper.save()
+	h.keeper.store.close()
+	positions := filepath.Join(state, "positions")
+	b, err := os.ReadFile(positions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := h.index.entries()[0]
+	later.no++
+	b = appendEntry(b, later)
+	if err := errors.Join(os.WriteFile(positions, b, 0o600), os.Rename(path, path+".1")); err != nil {
+		t.Fatal(err)
+	}
+	h = newStepper(t, o)
+	h.advance(0)
+	h.want("one\n")
+}
+
 // The position at which FromEnd starts is stored before any line is read. If the process is
 // killed before a commit, the next process starts there.
 func TestFromEndSurvivesAKill(t *testing.T) {
