@@ -50,7 +50,7 @@ timed-lint: timed-vet
 timed-modules: timed-plain
 
 check-all: FUZZTIME := 5s
-check-all: check build cross bench-once integration-all mutants fuzz torture  ## everything, about 75 minutes on two processors: run before resolving an issue about delivery, slabs, spools or a client
+check-all: check build cross bench-once integration-all mutants fuzz torture  ## everything, about an hour on two processors: run before resolving an issue about delivery, slabs, spools or a client
 	@echo "make check-all: all green"
 
 fmt:

@@ -53,7 +53,7 @@ type config struct {
 	redact    redact.Config
 	onExit    bool
 	samples   []sample
-	duration  string     // format of durations; "": that of each encoder
+	duration  string     // format of durations; "": the format of each encoder
 	syncLevel slog.Level // callers wait for the delivery of records at or above this level; see SyncLevel
 }
 

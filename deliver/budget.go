@@ -2,6 +2,9 @@ package deliver
 
 import "time"
 
+// budgetBurst is the capacity of a budget in tokens.
+const budgetBurst = 10
+
 // A budget limits the share of retries in the traffic to a destination, so that retries do not keep
 // an overloaded destination down. During a time t with s successful Sends it permits at most
 // ratio·s + rate·t + 10 retries. Further retries wait. The probes of an open circuit do not count

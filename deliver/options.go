@@ -89,8 +89,10 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 
 // Defaults of [RetryOptions].
 const (
-	defaultFatalDelay = time.Minute
-	defaultMaxAge     = 24 * time.Hour
+	defaultFatalDelay      = time.Minute
+	defaultMaxAge          = 24 * time.Hour
+	defaultBudgetRatio     = 0.1
+	defaultBudgetPerSecond = 1
 )
 
 // RetryOptions configures how an outlet repeats a failed attempt. The zero value is useful:
@@ -195,10 +197,3 @@ func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 		positive("breaker: FatalDelay", r.FatalDelay), positive("breaker: ProbeRecords", r.ProbeRecords), positive("breaker: Successes", r.Successes))
 	return r, err
 }
-
-// Defaults of RetryOptions.BudgetRatio and BudgetPerSecond, and the capacity of a budget.
-const (
-	defaultBudgetRatio     = 0.1
-	defaultBudgetPerSecond = 1
-	budgetBurst            = 10
-)

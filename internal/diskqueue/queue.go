@@ -119,8 +119,8 @@ func (q *queue) begin(g *segment) {
 }
 
 // reserve makes the numbers of all later segments higher than id, the number of a segment whose
-// creation failed and whose file may remain. Open would take that file for the successor of a segment
-// with a lower number, and ignore the batches of that segment.
+// creation failed and whose file may remain. Open would treat that file as the successor of a
+// segment with a lower number, and ignore the batches of that segment.
 func (q *queue) reserve(id uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -193,7 +193,7 @@ func (q *queue) isOver(g *segment) bool {
 	return g.done(q.read)
 }
 
-// handOut moves the read mark to end, behind the batches that Next has returned.
+// handOut moves the read mark to end, the end of the batches that Next has returned.
 func (q *queue) handOut(end mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
