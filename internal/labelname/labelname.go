@@ -7,8 +7,8 @@ import (
 )
 
 // Of returns the label name for name. Every character that the grammar does not allow becomes "_".
-// A name that begins with a digit gets a "_" in front. Of several "_" at the start, which Loki
-// reserves, one is kept. An empty name becomes "_".
+// A name that begins with a digit gets a "_" in front. Loki reserves names that begin with "__", so
+// only one "_" at the start is kept. An empty name becomes "_".
 func Of(name string) string {
 	for i := range len(name) {
 		if !allowed(name[i], i == 0) || i == 1 && name[:2] == "__" {

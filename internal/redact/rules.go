@@ -49,7 +49,7 @@ type Rules struct {
 
 	paths     *node           // tree of the paths, which begin at the outermost group; nil if there are none
 	anywhere  *node           // tree of the keys with dots, which match at any depth; nil if there are none
-	lastNames map[string]bool // the last name of each path that is not "*", in folded case
+	lastNames map[string]bool // the last name of each path, unless it is "*", in folded case
 	stars     bool            // a path ends in "*"
 	every     bool            // there is a path that consists only of "*"
 
@@ -175,7 +175,8 @@ func (r *Rules) addKey(folded string) {
 	r.lens |= 1 << min(len(folded), 63)
 }
 
-// addLast stores the last name of a path. It is used for texts whose enclosing groups are unknown.
+// addLast stores the last name of a path. Last names are matched in texts whose enclosing groups
+// are unknown.
 func (r *Rules) addLast(parts []string) {
 	if parts[len(parts)-1] == "*" {
 		r.stars = true

@@ -69,7 +69,7 @@ func Withheld() []slog.Attr { return []slog.Attr{slog.String("redaction", withhe
 // the rules.
 type span struct{ from, to int }
 
-// A Walker applies rules to one record at a time. It owns the memory for that. It is not safe for
+// A Walker applies rules to one record at a time and reuses its memory. It is not safe for
 // concurrent use. The zero value is ready for use.
 type Walker struct {
 	rules   *Rules
@@ -81,7 +81,7 @@ type Walker struct {
 	folded  []byte
 	scratch values.AttrScratch
 
-	within int // number of enclosing values; in a value, a LogValuer is replaced only if it changes
+	within int // number of enclosing values; within a value, a LogValuer is replaced only if the rules change its result
 
 	depth      int // current depth of groups
 	expansions int // number of groups that methods returned

@@ -24,8 +24,7 @@ func Know(err error) KnownError {
 	return KnownError{err, message(err)}
 }
 
-// Known is like Know, for callers of errors.Is and errors.As, which also find the errors that err
-// wraps.
+// Known is like Know, but errors.Is and errors.As also find the errors that err wraps.
 func Known(err error) error {
 	k := Know(err)
 	switch k.Err.(type) {

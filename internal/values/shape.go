@@ -92,7 +92,7 @@ type Shape struct {
 	Key          *Shape  // key type of a map
 	Fields       []Field // fields of a struct, for JSON and for MessagePack, which may use different tags
 	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value or for a nested value
-	addrMatters  bool    // a value without an address, or a nested one, is written differently from one with an address
+	addrMatters  bool    // a value that has an address is written differently from one that has none; also set if this applies to a nested value
 	typ          uintptr // address of the type
 
 	count  [2]int    // number of members of a struct in JSON and in MessagePack; -1: depends on the value

@@ -2,8 +2,8 @@
 // package encode and of destinations with a different record layout. A [Walker]
 // writes the attributes of a record, [Values] single ones.
 //
-// A [Walk] passes a Go value of any type to an [Emitter], of which each output format has one.
-// Cycles, limits, panics in methods and nil pointers are handled there, once for all formats:
+// A [Walk] passes a Go value of any type to an [Emitter], of which each output format has one. The
+// Walk handles cycles, limits, panics in methods and nil pointers for all formats:
 //
 //	value ─▶ ShapeOf(type) ─▶ Walk ─▶ Emitter ─▶ JSON | MessagePack | OTLP
 //	                                  └▶ redact.filter ─▶ Emitter

@@ -445,9 +445,9 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092, which the YAML parser has read as a mapping with one
-// field. The parser reads it so within brackets, although a YAML key ends only at a colon before a
-// space.
+// colonWithin returns a text such as host:9092, which the YAML parser has read as a mapping with
+// one field. Within brackets, the parser splits a text at any colon, although in YAML a key ends
+// only at a colon before a space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {

@@ -19,7 +19,7 @@ const maxUnquoted = 10
 // that has both a value and fields.
 const noMapping = "mapping value is not allowed in this context"
 
-// colonIn matches a colon that YAML takes for the end of a key.
+// colonIn matches a colon that ends a key in YAML.
 var colonIn = lazy.Regexp(`:(\s|$)`)
 
 // quoted adds quotes around the value at which the parser has failed. better is the changed data,

@@ -132,9 +132,9 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// checksumOf returns a checksum of the contents of files. If a file with a key or certificate
-// changes, the checksum changes, and so does the configuration. A file that cannot be read is
-// ignored, because opening the input or output reports it.
+// checksumOf returns a checksum of the contents of files. It makes a changed key or certificate
+// count as a change of the configuration. A file that cannot be read is ignored, because opening
+// the input or output reports the error.
 func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {

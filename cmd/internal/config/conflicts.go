@@ -76,16 +76,16 @@ func (c *Pipeline) checkReceived(in *input.Config) {
 	c.items[in].node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
 }
 
-// writers contains, for each file, the output that writes to it, to find files with two writers.
+// writers finds files to which two outputs would write.
 type writers struct {
 	c     *Pipeline
-	files map[string]string // by path: the output and the key that name the file
+	files map[string]string // by path: the output and the key that name the file first
 }
 
-// add registers an address to which the output out writes. The parameter to is the address, and key
-// is the key that contains it. add reports a fault if another output writes to the same file, or if
-// an input reads the file. abs is the absolute path, and isNew reports that no other output writes
-// to it. If to is not a file, add does nothing.
+// add registers the address to, to which the output out writes. The argument key is the key of the
+// address in the configuration. If to is not a file, add does nothing. If another output writes to
+// the same file, or if an input reads the file, add reports a fault. abs is the absolute path, and
+// isNew reports that no other output writes to it.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

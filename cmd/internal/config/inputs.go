@@ -32,7 +32,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
 		it.readSetting("type", s.ByName["type"], nil)
-		it.given = nil // an error about another option is not a fault of the key type
+		it.given = nil // assume that type is valid, so that findFaults does not blame it for an error about another option
 	} else if !it.has("type") && !v.WrongType() {
 		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
 	}

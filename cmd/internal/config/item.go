@@ -19,7 +19,7 @@ import (
 type item struct {
 	node      conf.Node
 	fields    map[string]conf.Node // values by key
-	suggested []string             // known keys that unknown keys may have been meant to be
+	suggested []string             // known keys that were suggested in place of unknown ones
 	faulty    map[string]bool      // keys whose values have a fault
 	given     []*givenSetting      // settings in the order in which they were read
 }
@@ -74,8 +74,8 @@ func (it *item) faultf(key, format string, args ...any) {
 	it.faulty[key] = true
 }
 
-// readSetting sets s from the value of the key. Until then, s has its default value. The parameter
-// join is described at setFrom.
+// readSetting sets s from the value of the key. Before the call, s has its default value. setFrom
+// describes the parameter join.
 func (it *item) readSetting(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without temporarily resets the setting to its default while it calls the function do. If the
-// setting is a list, it only removes the given member.
+// The method without resets the setting to its default, calls the function do and restores the
+// setting. If the setting is a list, only the given member is removed during the call.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -125,8 +125,8 @@ var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
 // findFaults finds all faults of the item. It calls the function try, which checks the settings,
 // until try returns no new error. It stores each error as a fault of the key whose option is named
-// in the error. If the error names no option, findFaults resets one setting after the other to find
-// the setting that causes the error.
+// in the error. If the error names no option, findFaults finds the setting that causes the error by
+// resetting each setting in turn.
 //
 // After each error, findFaults resets the settings that caused it, so that try can find other
 // errors. If an error names a key that already has a fault, the error is a consequence and is not
@@ -149,7 +149,7 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 		member := -1
 		switch {
 		case len(about) > 1:
-			if !differs(try, err, about, -1) { // the error only names these options as a remedy, because it remains if they are reset
+			if !differs(try, err, about, -1) { // err remains when these options are reset, so it names them only as a remedy
 				about = nil
 			}
 		case missingIn().MatchString(err.Error()): // no setting causes the error

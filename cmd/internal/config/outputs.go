@@ -113,7 +113,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 			if text == "" {
 				return errors.New("it is empty: name an input")
 			}
-			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // if there are no inputs, only that is reported
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // if the file has no inputs, only that is reported
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil

@@ -56,7 +56,7 @@ func (c *Pipeline) checkPaths() {
 }
 
 // whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "" if
-// it can. Missing parent directories are created, too.
+// it can. Parent directories may be missing, because outputs create them, too.
 func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)

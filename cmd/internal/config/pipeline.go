@@ -39,7 +39,7 @@ type Pipeline struct {
 	// Settle sets the following fields from flags. Parse sets them from a configuration file.
 	Text      intake.Text   // how the input is split into records
 	declared  []string      // names of all inputs in the file, even if they have faults
-	partial   bool          // the end of the file was not read
+	partial   bool          // the end of the file was not read, because of a syntax error
 	items     map[any]*item // keys are of type *input.Config and *dest.Spec; nil after Parse
 	Inputs    []*input.Config
 	Rules     []transform.Rule

@@ -26,7 +26,7 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// positions contains the nodes of a rule by the names that [transform.Fault.Field] uses.
+// positions contains the nodes of a rule. The keys have the form of [transform.Fault.Field].
 type positions map[string]conf.Node
 
 // readRule reads one transform.

@@ -65,7 +65,7 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec for an address. to is the address. The options in its query have
+// Output returns the Spec for the address to. The options in the query of the address have
 // precedence over the flags. Only options for which the function some returns true are allowed.
 // flag is the name of the flag with the address, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {

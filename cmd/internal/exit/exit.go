@@ -10,7 +10,7 @@ const (
 	RuntimeCode = 1  // records were lost, or an input could not be read
 	UsageCode   = 2  // the command line is wrong
 	DropsCode   = 3  // records were dropped, and --fail-on-drop was given
-	KeptCode    = 75 // the time limit was over, and the remaining records are stored for the next run (EX_TEMPFAIL of sysexits.h)
+	KeptCode    = 75 // the time limit expired, and the remaining records are stored for the next run (EX_TEMPFAIL of sysexits.h)
 	ConfigCode  = 78 // a destination is invalid or cannot be opened (EX_CONFIG of sysexits.h)
 )
 

@@ -48,9 +48,9 @@ func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	}
 }
 
-// recordOversize is called after a line that is too long was counted. err is the result. The line
-// remains in the file for the next run only if the output is closed and an earlier line also
-// remains.
+// recordOversize is called after a line that is too long was counted at the output. err is the
+// error of counting it. If the output is closed and an earlier line remains in the file for the
+// next run, this line remains too.
 func (m aheadPosition) recordOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

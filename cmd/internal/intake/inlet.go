@@ -51,7 +51,7 @@ type Inlet struct {
 	Host    host
 	Reading Reading        // changes only while all intakes are locked
 	At      dest.Positions // positions of the keys of the input in a configuration file
-	Before  any            // during Open: the source that this one replaces, if the configuration changes; it has ended
+	Before  any            // during Open: the ended source that this input replaces; nil unless the configuration changes
 	Intakes []*Intake
 	chain   *transform.Chain // transforms, which each intake clones; nil if there are none
 	Counts

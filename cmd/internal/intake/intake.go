@@ -268,8 +268,8 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			continue
 		}
 		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {
-			// Set the time from which --retry-age is counted. It is the current time, unless the
-			// destination shows this time as the time of the record.
+			// --retry-age is counted from m.Time. Set m.Time to the current time, unless the
+			// destination shows it as the time of the record.
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}

@@ -98,8 +98,8 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 	return 0, false
 }
 
-// opens returns exProps if line ends in the brace that opens the properties of an error. If it does
-// not, opens returns its parameter state.
+// opens returns exProps if line ends in the brace that opens the properties of an error. Otherwise
+// it returns state.
 func opens(line []byte, state uint8) uint8 {
 	if bytes.HasSuffix(line, []byte(" {")) {
 		return exProps

@@ -29,9 +29,9 @@ const (
 
 // args returns the arguments of journalctl to continue reading at p.
 //
-// With --cursor, the first entry that journalctl writes is the entry of the cursor, and the method read skips it.
-// --after-cursor would begin with the next entry. It is not used, because in systemd before version
-// 253 it skips an entry if the entry of the cursor is missing.
+// With --cursor, journalctl first writes the entry of the cursor itself, and the method read skips
+// this entry. With --after-cursor, journalctl would begin with the next entry. However, systemd
+// before version 253 skips another entry if the entry of the cursor is missing.
 func (j *Journal) args(p position) []string {
 	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
 	if !j.o.AllFields {
@@ -96,8 +96,8 @@ func (j *Journal) reportEnded(reason string) {
 	}
 }
 
-// reportWorks is called when an entry arrives. If the end of journalctl was reported, it reports
-// that journalctl works again.
+// reportWorks is called when an entry arrives. It reports that journalctl works again, if an end of
+// journalctl was reported before.
 func (j *Journal) reportWorks() {
 	j.reported.Lock()
 	was := j.reported.ended != ""

@@ -5,9 +5,9 @@
 // continues after the last entry that the sink has accepted.
 //
 // A cursor identifies an entry. The cursor of an entry is stored when the sink has reported that
-// all entries up to it are delivered. If the process is killed, the next one continues at the
+// all entries up to it are delivered. If the process is killed, the next process continues at the
 // stored cursor. No entry is lost, but entries delivered after the last store are delivered again.
-// If the entry of the cursor is no longer in the journal, reading continues with the next entry
+// If the journal no longer contains the entry of the cursor, reading continues with the next entry
 // that exists.
 package journal
 
@@ -40,8 +40,9 @@ type Entry struct {
 	// other fields except the message and the priority follow, with their names in the journal.
 	Attrs []slog.Attr
 
-	// TooLong is 0, or the length of a message above Options.MaxRecord or of the JSON line that
-	// contains the message. If it is not 0, the other fields of the Entry may be zero.
+	// TooLong is 0 unless the message is longer than Options.MaxRecord. In that case it is the
+	// length of the message, or of the JSON line that contains it, and the other fields of the
+	// Entry may be zero.
 	TooLong int64
 }
 
@@ -103,13 +104,13 @@ type Journal struct {
 	at struct {
 		sync.Mutex
 		position position // after the last entry that the sink has accepted
-		changed  bool     // position has changed after the last commit began
+		changed  bool     // position has changed since the last commit began
 	}
 	wake chan struct{} // receives a value when position changes
 
 	reported struct {
 		sync.Mutex
-		ended       string          // reason of the end of journalctl that was reported; "" while it works
+		ended       string          // last reported reason why journalctl has ended; "" while journalctl works
 		lines       map[string]bool // lines from its standard error that were reported
 		storeFailed bool            // the cursor could not be stored, and this was reported
 	}
@@ -220,7 +221,8 @@ func (j *Journal) position() position {
 	return j.at.position.clone()
 }
 
-// commits commits and stores the position, at most once per Options.CommitEvery, until ctx is done.
+// commits runs commit until ctx is done, at most once per Options.CommitEvery. If no cursor is
+// stored, it returns immediately.
 func (j *Journal) commits(ctx context.Context) {
 	if j.store == nil {
 		return
@@ -264,8 +266,8 @@ func (j *Journal) commit(ctx context.Context, p position) bool {
 	return err == nil
 }
 
-// reportStore reports the result of storing the cursor if the previous result was different. err is
-// nil after a success.
+// reportStore reports the result of storing the cursor, unless the previous result was the same.
+// err is nil after a success.
 func (j *Journal) reportStore(err error) {
 	j.reported.Lock()
 	before := j.reported.storeFailed

@@ -11,9 +11,9 @@ import (
 
 // A parser parses the output of journalctl -o json. It reuses its memory.
 //
-// The value of a field is a string or, if it is not printable UTF-8, a list of its bytes as numbers.
-// The value of a field that occurs several times is a list of values. A value that is too long would
-// be null, but with --all no value is too long.
+// The value of a field is a string or, if it is not printable UTF-8, a list of its bytes as
+// numbers. If a field occurs several times, its value is a list of values. journalctl writes null
+// for a long value unless the option --all is given, and the Journal always gives it.
 type parser struct {
 	all bool // value of Options.AllFields
 
@@ -21,7 +21,7 @@ type parser struct {
 	cursor []byte
 	value  []byte
 	attrs  []slog.Attr
-	names  map[string]string // strings that the method intern has returned
+	names  map[string]string // cache of the method intern
 }
 
 // parse returns the entry in a line, and the cursor of the entry. Both are valid until the next
@@ -113,7 +113,7 @@ func moveToEnd(attrs []slog.Attr, n int) []slog.Attr {
 	return attrs
 }
 
-// textOf returns the text of a JSON value. It is valid until the next call.
+// textOf returns the text of a JSON value. The text is valid until the next call.
 func (p *parser) textOf(v []byte) []byte {
 	p.value = appendValue(p.value[:0], v)
 	return p.value
@@ -173,7 +173,7 @@ func appendValue(dst, v []byte) []byte {
 			dst = append(dst, '\n')
 		}
 		first = false
-		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // a list that contains a list is not a list of bytes
+		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // a nested list: appendValue must not read it as several values again
 			dst = append(dst, e...)
 		} else {
 			dst = appendValue(dst, e)

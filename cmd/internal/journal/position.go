@@ -25,8 +25,8 @@ func (p position) clone() position {
 	return p
 }
 
-// The file of the cursor is a text file. It contains the name of the format, the position and a
-// checksum. docs/format/journal.md describes it.
+// The cursor file is a text file. It contains the name of the format, the position and a checksum.
+// docs/format/journal.md describes it.
 const (
 	cursorName = "cursor"
 	cursorHead = "forebay journal 1\n"
@@ -34,7 +34,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPosition appends the content of a file of the cursor to dst.
+// appendPosition appends the content of a cursor file to dst.
 func appendPosition(dst []byte, p position) []byte {
 	start := len(dst)
 	dst = append(dst, cursorHead...)
@@ -46,7 +46,7 @@ func appendPosition(dst []byte, p position) []byte {
 	return fmt.Appendf(dst, "end %08x\n", crc32.Checksum(dst[start:], castagnoli))
 }
 
-// parsePosition parses the content of a file of the cursor.
+// parsePosition parses the content of a cursor file.
 func parsePosition(text []byte) (p position, err error) {
 	body, ok := bytes.CutPrefix(text, []byte(cursorHead))
 	if !ok {

@@ -118,8 +118,9 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// lineEnd searches for a newline in the unread data without its first skipped bytes. It returns the
-// length of the searched data up to and including the newline, or 0 if there is no newline.
+// lineEnd searches for a newline in the unread data, beginning at the offset skipped. It returns
+// the number of bytes from this offset up to and including the newline, or 0 if there is no
+// newline.
 func (r *Reader) lineEnd(skipped int) int {
 	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }

@@ -369,8 +369,8 @@ func (c *Conn) handshake() error {
 	return err
 }
 
-// isNormalEnd reports whether err is not a refusal: the client has ended the connection, or the
-// server is closing.
+// isNormalEnd reports whether err means that the client has ended the connection or the server is
+// closing. Such an error is not reported as a refusal.
 func (c *Conn) isNormalEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.ErrClosedPipe) || c.s.reading.Err() != nil

@@ -39,7 +39,7 @@ type Output struct {
 	Elsewhere atomic.Uint64 // number of lines that the key where does not select
 
 	once    sync.Once    // Shutdown runs once
-	Drained atomic.Bool  // no record is pending, and the input writes no more records
+	Drained atomic.Bool  // all records are delivered or on disk, and no input writes further records
 	Early   bool         // Shutdown began before the reader ended
 	Report  batch.Report // result of Shutdown
 	Err     error
@@ -63,7 +63,7 @@ func (out *Output) Connect() (err error) {
 // effect.
 func (out *Output) Shutdown(ctx context.Context) {
 	out.once.Do(func() {
-		keeps := out.Drained.Load() // undelivered records can remain in the spool
+		keeps := out.Drained.Load() // all undelivered records are on disk, so there is no need to deliver them now
 		if !keeps && out.Target.IsGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
 			keeps = out.Delivery.Commit(ctx) == nil
 		}

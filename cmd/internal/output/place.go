@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// placeError adds the keys that name the files to err. Each line of err is about a file of the
+// placeError adds to each line of err the key that names the file. Each line is about a file of the
 // output.
 func (out *Output) placeError(err error) error {
 	c := out.Spec

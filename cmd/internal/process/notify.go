@@ -46,8 +46,8 @@ func (s systemd) Notify(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// Watchdog returns a channel that receives a value when a keep-alive must be sent, and a function
-// that ends this. If there is no watchdog, the channel is nil.
+// Watchdog returns a channel that receives a value whenever a keep-alive must be sent. The caller
+// must call stop when no more keep-alives are needed. If there is no watchdog, the channel is nil.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// ErrForced is the cause if a second signal interrupts the delivery during the shutdown.
+// ErrForced is the cause of the cancellation if a second signal interrupts the delivery during the
+// shutdown.
 var ErrForced = errors.New("stopped by a second signal")
 
 // SameSignal is how long after the first signal a repetition is ignored. For example, timeout(1)

@@ -95,7 +95,7 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
 		},
 	}
 	// Cobra's version flag is not used, because it requires text/template. With text/template, the
-	// linker keeps every exported method.
+	// linker keeps every exported method, which makes the program larger.
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -18,9 +18,9 @@ import (
 const lookTime = 2 * time.Millisecond
 
 // Adopt locks and returns the files of dead processes in dir that contain input for one of the
-// outputs, oldest first. A file without input is also
-// returned if its position is within a line that is too long, because the rest of the line must be
-// skipped. Damaged files are renamed and described in damaged.
+// outputs, oldest first. A file without input is also returned if its position is within a line
+// that is too long, because the rest of the line must be skipped. Damaged files are renamed and
+// described in damaged.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	mapped.RemoveIncomplete(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
@@ -62,7 +62,8 @@ func (f *File) hasInputFor(outputs []string) (holds bool) {
 // errDamaged is wrapped by errors about damaged files.
 var errDamaged = errors.New("damaged")
 
-// AdoptOne locks and returns the file of a dead process. It returns the input for all outputs.
+// AdoptOne locks and returns the file of a dead process. Unlike [Adopt], it refuses none of the
+// outputs in the file.
 func AdoptOne(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {
@@ -125,7 +126,7 @@ func IsFile(name string) bool {
 }
 
 // List describes the files in dir, oldest first. If a running process uses a file, Pending is nil,
-// because it changes all the time.
+// because the input changes all the time.
 func List(dir string) (infos []Info) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -53,8 +53,8 @@ const (
 	identNames   = 76 // names of the outputs, each preceded by its length in 16 bits
 )
 
-// These are the offsets of words in the state. A position is a number of bytes of the input.
-// Position n of the input is at n modulo the ring size in the ring.
+// These are the offsets of words in the state. A position is a number of bytes of the input. The
+// byte at position n is stored at index n modulo the ring size.
 const (
 	stateEnd      = 0   // position of the end of the input
 	stateReach    = 64  // position of the end of the blank bytes after stateEnd, some of which a read in progress may have overwritten
@@ -345,7 +345,8 @@ func (f *File) commit(n int) {
 	atomic.StoreUint64(f.image.word(stateEnd), f.end)
 }
 
-// copyOut copies stored input that Read has not returned to p. After a memory fault it returns 0.
+// copyOut copies to p the stored input that Read has not returned yet. After a memory fault it
+// returns 0.
 func (f *File) copyOut(p []byte) (n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	at := f.returned % uint64(len(f.image.ring))

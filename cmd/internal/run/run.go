@@ -65,7 +65,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	defer ops.close()
 	p.ops = ops
 	isStdin := func(in *input.Config) bool { _, is := in.Kind.(input.Stdin); return is }
-	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // if standard input is read, the end of its writer ends the pipeline
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // with standard input as an input, the pipeline ends when the writer of standard input ends
 		p.terminalClosed = func() bool { return !console.IsTerminal(stderr) }
 	}
 	if console.IsTerminal(stderr) && !c.Quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {

@@ -54,8 +54,8 @@ func (e *Ending) Begin() {
 	}
 }
 
-// reserve returns how long before the deadline those outputs are shut down that block a reader. In
-// this time, the other outputs deliver the remaining lines.
+// reserve returns the time before the deadline at which outputs that block a reader are shut down.
+// In this time, the other outputs deliver the remaining lines.
 func (e *Ending) reserve() time.Duration { return min(e.timeout/4, time.Second) }
 
 // Signal handles a signal. The first signal calls Begin, and the second one cancels Ctx. The end of

@@ -133,8 +133,8 @@ func OptionsOf(scheme string, some func(*Option) bool) string {
 }
 
 // NameOf returns the name of an output: its address and the options that distinguish it from other
-// outputs. It determines the directories in --spool and --crash-safe. All other options may change
-// between runs.
+// outputs. The name determines the directory of the output in --spool and --crash-safe. All other
+// options may change between runs.
 func NameOf(at string, options params) string {
 	sep := "?"
 	for _, p := range options {

@@ -46,8 +46,8 @@ type Option struct {
 	OfFile      bool     // the value names a file that is read
 }
 
-// Options contains all options, in the order of --help. Secrets are in files. Only the values of
-// header and param can be secrets.
+// Options contains all options, in the order of --help. Options for secrets contain the names of
+// files. Only the values of header and param can be secrets themselves.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},

@@ -250,8 +250,8 @@ func (s *series) resumePoint(g *generation) resumePoint {
 }
 
 // holdsTooMuch reports whether a held record must be passed to the sink even if it is incomplete. A
-// held record prevents commits of everything that was read after it, so at most 4*stepBytes of g
-// may follow it. A record that starts in an earlier generation is always too much.
+// held record prevents commits of everything that was read after it. Therefore at most 4*stepBytes
+// of g may follow it, and a record that starts in an earlier generation is never held longer.
 func (s *series) holdsTooMuch(g *generation) bool {
 	if s.joiner == nil {
 		return false

@@ -201,7 +201,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	}
 	delete(x.skipped, path)
 	g.active = now
-	known := x.paths[path] != nil // if the index is initial: a position of the path is stored
+	known := x.paths[path] != nil // in the first scan, true means that a position of the path is stored
 	x.add(x.seriesOf(path), g)
 	if x.initial {
 		g.limit = g.size
@@ -259,7 +259,7 @@ func (x *index) resume(now time.Time) {
 				x.o.report("%s: it was replaced or truncated since the earlier run; reading from its start", e.path)
 			}
 		default:
-			if owner[e.id] == i { // otherwise the file was deleted, and a later one has its number
+			if owner[e.id] == i { // otherwise the file was deleted, and a later file has its inode
 				g.state, path = moved, find.renamed()
 			}
 			if path == "" {

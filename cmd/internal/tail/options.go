@@ -52,8 +52,9 @@ type Options struct {
 	// From is where to begin in files that exist at the start and have no stored position. Files
 	// that appear later are read from their start. Default FromStart.
 	From From
-	// Before is a Tailer with the same Dir that has ended. From does not apply to files that it
-	// followed: those without a position appeared so late that Before did not read them. Default nil.
+	// Before is an earlier Tailer with the same Dir, or nil. It must have ended. Files that match
+	// its patterns are read from their stored position or, if they have none, from their start:
+	// they appeared after Before had searched for files. From does not apply to them. Default nil.
 	Before *Tailer
 	// Once makes Run return when the files that exist at the start are read. Default false.
 	Once bool

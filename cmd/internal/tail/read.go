@@ -22,7 +22,7 @@ type reader struct {
 	buf     []byte
 }
 
-// finishAll passes last lines without a newline and held records to the sink. It is called at the
+// finishAll passes held records and last lines without a newline to the sink. It is called at the
 // end if Options.Once is set.
 func (r *reader) finishAll() error {
 	now := r.o.now()

@@ -116,8 +116,9 @@ func (c *scanner) watchDirs(pattern string) {
 	c.watcher.add(pattern)
 }
 
-// checkDirs reports the directories that pattern matches and that cannot be listed, and parents
-// that cannot be listed for the pattern. It returns true if there are none.
+// checkDirs reports each directory that matches pattern but cannot be listed. It also reports
+// parent directories that cannot be listed to find matches. It returns true if there is nothing to
+// report.
 func (c *scanner) checkDirs(pattern string) bool {
 	if !IsPattern(pattern) {
 		c.index.mu.Lock()

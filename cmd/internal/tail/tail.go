@@ -10,7 +10,7 @@
 // and, if more than Options.MaxOpen files are followed, no descriptor.
 //
 // A position is stored after the sink has reported that all lines before it are delivered. If the
-// process is killed, the next one continues at the stored positions. No line is lost, but lines
+// process is killed, the next process continues at the stored positions. No line is lost, but lines
 // delivered after the last store are delivered again.
 package tail
 

@@ -59,8 +59,9 @@ func (w *watcher) add(pattern string) {
 	}
 }
 
-// forget is called when dir no longer names a watched directory, and reports whether it did. A new
-// directory may have the same name and id.
+// forget removes dir from the watched directories, and reports whether dir was one of them. It is
+// called when the name dir is removed or renamed, because a new directory may later have the same
+// name and id.
 func (w *watcher) forget(dir string) bool {
 	_, watched := w.dirs[dir]
 	delete(w.dirs, dir)

@@ -145,7 +145,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	unnamed := 0
 	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		o := target.Send(ctx, b)
-		if o.Open.Empty() && o.Refused.Empty() { // if the refused records are not named, treat the batch as accepted, so that the others are not sent again
+		if o.Open.Empty() && o.Refused.Empty() { // it is unknown which records were refused: treat the batch as accepted, because sending it again would duplicate the accepted records
 			unnamed += o.Unnamed
 			o.Unnamed = 0
 		}

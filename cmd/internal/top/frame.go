@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A Style describes what the terminal can show.
+// A Style describes the capabilities of the terminal.
 type Style struct {
 	Width int  // width in columns
 	Color bool // use colors
@@ -199,8 +199,8 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting returns a curve. It shows the percentage of time during which callers waited for room in
-// the memory of the output.
+// waiting returns a curve of the percentage of time that callers spent waiting for room in the
+// memory of the output.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {

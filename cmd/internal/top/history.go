@@ -11,14 +11,14 @@ import (
 // widest curve.
 const samples = 120
 
-// A History contains the last two states of a program, and for each output the waits before them.
-// The zero value is empty.
+// A History contains the last two states of a program. For each output, it also contains how long
+// callers waited in earlier intervals between two states. The zero value is empty.
 type History struct {
 	before, now *control.State // the last two states; nil until they are added
 	waits       map[string]*waits
 }
 
-// waits describes how long callers of an output have waited.
+// waits describes how long callers have waited for room in the memory of an output.
 type waits struct {
 	shares     []float64     // for each interval between two states, the share of time (0 to 1) in which a caller waited; the last one is the newest
 	unfinished time.Duration // part of the current wait that is already counted in shares
@@ -51,9 +51,12 @@ func (h *History) Add(s *control.State) {
 	h.waits = seen
 }
 
-// add appends the share of the time took in which a caller waited. The program reports the duration
-// of a wait only when the wait ends. Before that, add counts each interval of the wait, and it
-// subtracts this time when the wait is reported.
+// add appends the share of an interval in which a caller waited. The states at the ends of the
+// interval are before and now, and took is its length.
+//
+// The program reports a wait only when the wait ends. Until then, add counts each interval in full
+// and sums up these intervals in w.unfinished. When the wait is reported, add subtracts
+// w.unfinished, so that no time counts twice.
 func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	reported := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
 	waited := reported - min(reported, w.unfinished)
@@ -91,8 +94,8 @@ func (h *History) interval() time.Duration {
 	return h.now.Now.Sub(h.before.Now)
 }
 
-// perSecond returns the rate at which a counter has increased from before to now, the values in the
-// last two states. If there is only one state, it returns 0.
+// perSecond returns the rate at which a counter has increased. The arguments before and now are its
+// values in the last two states. If there is only one state, the rate is 0.
 func (h *History) perSecond(before, now uint64) float64 {
 	took := h.interval().Seconds()
 	if took <= 0 || now < before {

@@ -20,8 +20,8 @@ type Screen struct {
 	Style   Style            // Live sets the field Width
 }
 
-// These are escape sequences. The constant enter switches to the alternate screen and hides the
-// cursor, leave undoes this, and home moves the cursor to the first line.
+// Escape sequences for the terminal. The constant enter switches to the alternate screen and hides
+// the cursor, leave undoes this, and home moves the cursor to the first line.
 const (
 	enter = "\x1b[?1049h\x1b[?25l"
 	leave = "\x1b[?25h\x1b[?1049l"
@@ -36,9 +36,12 @@ const (
 	paused         // the display does not change
 )
 
-// Live calls the function look at regular intervals and draws the states that it returns. It ends
-// when the user quits, ctx is done or the program ends; in the last case, ended is true. h contains
-// earlier states. If the program does not answer, Live continues to call look.
+// Live displays the state of a running program until the user quits, ctx is done or the program
+// ends. If the program has ended, ended is true.
+//
+// Live calls the function look at regular intervals and draws the states that look returns. If look
+// fails because the program does not answer, Live displays the error and continues. h contains the
+// earlier states.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {

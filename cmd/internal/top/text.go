@@ -110,8 +110,8 @@ func wide(r rune) bool {
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// pad inserts spaces before text, so that it needs width columns. The text after it does not move
-// when a number changes its length.
+// pad inserts spaces before text, so that the result is width columns wide. A number with more
+// digits then does not move the text after it.
 func pad(text string, width int) string {
 	return strings.Repeat(" ", max(0, width-columns(text))) + text
 }

@@ -14,7 +14,8 @@
 // readers of JSON do, and rules change all of them.
 //
 // Fields from the input, such as a tag, labels or a pod, are in Event.More. They have priority over
-// fields of the line, because a line may contain any value. Paths also lead into their groups.
+// fields of the line, because a line may contain any value. Paths also lead into groups among these
+// fields.
 //
 // # Lines
 //

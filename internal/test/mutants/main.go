@@ -93,8 +93,8 @@ func runAll(root, which string, names []string, parallel int) error {
 	return nil
 }
 
-// choose returns the patches whose names match the pattern which. If names are given, these are only
-// the patches with one of these names or numbers.
+// choose returns the patches whose names match the regular expression which. If names is not empty,
+// a patch must also have one of these names or numbers.
 func choose(mutants []*mutant, which string, names []string) ([]*mutant, error) {
 	pattern, err := regexp.Compile(which)
 	if err != nil {

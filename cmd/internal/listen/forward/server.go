@@ -55,7 +55,7 @@ type session struct {
 	s            *Server
 	r            reader
 	d            unpacker
-	text         *listen.Lease // memory budget for json
+	text         *listen.Lease // memory of the field json
 	rec          listen.Record
 	groupFields  fields // metadata of the current group
 	recordFields fields // metadata of the current record

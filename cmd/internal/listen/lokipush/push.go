@@ -40,7 +40,7 @@ func badRequest(format string, args ...any) error {
 	return &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-// tooLarge returns a refusal with status 413.
+// tooLarge returns a refusal with status 413. The text how follows the limit in the message.
 func tooLarge(limit int, how string) error {
 	return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("the push is longer than %s%s", units.Size(float64(limit)), how)}
 }

@@ -121,7 +121,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 		if err = r.Read(s.s.Reading()); err == nil {
 			continue
 		}
-		// The last line of a connection may have no end.
+		// The last line of a connection may lack its newline.
 		if rest := r.Rest(); listen.IsCut(err) && len(rest) > 0 && !f.endsInMessage(rest) {
 			if _, e := n.accept(ctx, r.Consume(len(rest))); e != nil {
 				return e
@@ -169,7 +169,7 @@ const maxCount = 10
 // A framer finds the ends of messages in a stream (RFC 6587). A message either follows its length,
 // or is a line that ends at LF or NUL. Each byte is examined at most twice.
 type framer struct {
-	seen int // number of bytes of the current line that were examined and do not end it
+	seen int // number of examined bytes of the current line, none of which ends it
 }
 
 // next finds the first message in b. head is the number of bytes before the message, and size is
@@ -229,8 +229,8 @@ func octetCount(b []byte) (head, size int, counted answer) {
 	return 0, 0, no
 }
 
-// endsInMessage reports whether b begins with the length of a message. b is the last data of a
-// connection, and the message is incomplete.
+// endsInMessage reports whether b begins with the length of a message. It is called with the last
+// data of a connection, so that such a message is incomplete.
 func (f *framer) endsInMessage(b []byte) bool {
 	_, _, counted := octetCount(b)
 	return f.seen == 0 && counted == yes
