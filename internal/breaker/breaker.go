@@ -121,8 +121,8 @@ func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.r
 // Shut reports whether the circuit is open and its next probe is not due.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether the error handler is to be used. It is used while nothing may be sent, and
-// while a probe takes longer than probeGrace.
+// Out reports whether the error handler must be used. This is the case while nothing may be sent,
+// and while a probe takes longer than probeGrace.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }

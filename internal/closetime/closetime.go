@@ -22,8 +22,9 @@ const (
 	Disk = 500 * time.Millisecond
 )
 
-// Reserve returns how much earlier than the whole Close its parts must end, so that their results
-// can be counted. left is the time until the end of the Close.
+// Reserve returns the time between the end of the parts of a Close and the end of the whole Close.
+// The results of the parts are counted in this time. left is the time until the end of the whole
+// Close.
 func Reserve(left time.Duration) time.Duration {
 	return max(0, min(left/10, 100*time.Millisecond))
 }

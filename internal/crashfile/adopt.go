@@ -36,8 +36,8 @@ func FormOf(c batch.Codec) (f Form, err error) {
 	return f, err
 }
 
-// lookTime is how long another process holds the lock of a file at most, if it only tests whether
-// the file is in use.
+// lookTime is the pause before a second attempt to lock a file. Another process may hold the lock
+// for a short time to test whether the file is in use.
 const lookTime = 2 * time.Millisecond
 
 // An Adoption is a search for files of dead processes.

@@ -31,8 +31,8 @@ func (m *Memory) ExpectFrame(ticket uint64) {
 	t.at[ticket] = at
 }
 
-// ForgetFrame stores that a record is no longer pending. It is called before Ack with its ticket,
-// so that a recovery after a kill between the calls does not expect the frame.
+// ForgetFrame stores that a record is no longer pending. It must be called before Ack for the same
+// ticket, so that a recovery after a kill between the calls does not expect the frame.
 func (m *Memory) ForgetFrame(ticket uint64) {
 	t := &m.frames
 	at, ok := t.at[ticket]

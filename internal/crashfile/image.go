@@ -226,9 +226,9 @@ func parseIdentity(data []byte) (*Image, error) {
 	return im, nil
 }
 
-// parse reads the state, the dictionary and every slab of data, which is the whole file. Only the
-// checksum of the identity is verified yet. Therefore parse accepts a slot only if it starts where
-// the previous one ended and its ticket can belong to the current use of the slab.
+// parse reads the state, the dictionary and every slab of data, which is the whole file. At this
+// point, only the checksum of the identity is verified. Therefore parse accepts a slot only if it
+// starts where the previous one ended and its ticket can belong to the current use of the slab.
 func (im *Image) parse(data []byte) error {
 	slabBytes, count := im.slab, im.slabCount
 	if want := im.size(); int64(len(data)) < want {

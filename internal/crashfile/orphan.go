@@ -169,9 +169,10 @@ func (o *Orphan) Persist(ticket uint64) {
 	Point(PointPersisted)
 }
 
-// noteUnnamed stores in the file how many unlisted frames belong to records above ticket. It is
-// called before progress is recorded, so that no record looks lost after a kill. markDamaged has
-// counted the lost records.
+// noteUnnamed stores in the file how many frames in the companion file belong to records above
+// ticket, but are not listed in the state page. It must be called before progress is stored.
+// Otherwise these records would look lost after a kill. Records that are really lost are counted by
+// markDamaged.
 func (o *Orphan) noteUnnamed(ticket uint64) error {
 	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
 	if len(left) == len(o.unnamed) {

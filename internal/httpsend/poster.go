@@ -34,7 +34,7 @@ type Options struct {
 	URL                    *url.URL // the URL contains no user information
 	ContentType            string
 	HTTP                   httpclient.Options
-	Plain                  map[string]string // headers that are not secret; a header with the same name in Headers replaces one
+	Plain                  map[string]string // headers that are not secret; headers of the same name in httpclient.Options have precedence
 	TokenHeader, TokenWord string            // header and scheme of the token; an empty TokenHeader means Authorization: Bearer
 	Gzip                   bool
 	MaxAnswer              int // maximum number of bytes of a response that are kept

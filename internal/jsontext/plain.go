@@ -41,9 +41,9 @@ var classes = func() (t [128]byteClass) {
 	return t
 }()
 
-// shown reports whether a non-ASCII character is written unchanged. Control and format characters,
-// line separators and unassigned code points are not. The joiners are, because some scripts need
-// them.
+// shown reports whether a non-ASCII character is written unchanged. It returns false for control
+// and format characters, line separators and unassigned code points. It returns true for the
+// zero-width joiners, because some scripts need them.
 func shown(r rune) bool {
 	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) || r == '\u200c' || r == '\u200d'
 }

@@ -1,5 +1,5 @@
-// Package layout describes records in memory: a [Slot] is the index entry of a record, and a [Run]
-// is a part of a batch, whose records are contiguous.
+// Package layout describes records in memory. A [Slot] is the index entry of a record. A [Run] is a
+// sequence of contiguous records, and a batch consists of runs.
 //
 //	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
 //
@@ -70,8 +70,8 @@ func NewBackRun(block []byte, slots []Slot) Run {
 	return Run{block: block, slots: slots, back: true}
 }
 
-// Append appends a copy of a record. s is its slot, without the position. The run must be empty or
-// made by Append.
+// Append appends a copy of a record. s is the slot of the record; Append sets its position and
+// length. The run must be empty or made by Append.
 func (r *Run) Append(rec []byte, s Slot) {
 	s.Off, s.Len = uint32(len(r.block)), uint32(len(rec))
 	r.block, r.slots = append(r.block, rec...), append(r.slots, s)

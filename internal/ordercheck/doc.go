@@ -6,18 +6,19 @@
 // arrive in any order.
 //
 // Every record contains the time at which its call began, and the caller stores the time at which
-// the call returned, both from one clock. In the order of delivery, record j breaks the order
-// exactly if some record delivered before it began later than j returned:
+// the call returned, both from one clock. Record j breaks the order exactly if the call of a record
+// that was delivered before j began after the call of j had returned:
 //
 //	ret(j) < max call(i) over all i delivered before j
 //
-// so one running maximum finds every violation in linear time. (Gibbons and Korach, Testing Shared
-// Memories, 1997, call the general problem hard; a queue with unique values whose output is totally
-// ordered is one of the easy cases.)
+// Therefore one running maximum finds every violation in linear time. (Gibbons and Korach, Testing
+// Shared Memories, 1997, call the general problem hard; a queue with unique values whose output is
+// totally ordered is one of the easy cases.)
 //
-// A [Checker] also finds records that arrived twice, damaged, or although the call had reported
-// that they were not accepted; records of one caller out of program order; and records of a chain
-// out of order: numbers counted and written under one mutex.
+// A [Checker] also finds records that arrived damaged or twice, records whose call reported that
+// they were not accepted, and records of one caller that arrived in another order than its calls. A
+// chain is a sequence of numbers that the callers assign to records under one mutex, which they
+// hold during the call. The Checker also finds records that break the order of the chain.
 //
 //	c := ordercheck.New(callers, ordercheck.NewLogical())
 //	go func() { // caller g

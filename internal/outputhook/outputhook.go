@@ -46,10 +46,10 @@ var (
 	// CloseTimeout returns OutputOptions.CloseTimeout of a *deliver.Output.
 	CloseTimeout func(output any) time.Duration
 
-	// Refuse counts a record that its producer does not write to a *deliver.Output, as if it had
-	// been written and dropped for the reason r: for example one that could not be encoded. If p is
-	// not nil, it is the record or a part of it, and Refuse copies it for the dead letters, with
-	// cause. The error wraps slab.ErrDropped, or batch.ErrClosed after Close.
+	// Refuse counts a record as accepted and as dropped for the reason r. It is for a record that
+	// the producer does not write to the *deliver.Output, for example because it could not be
+	// encoded. If p is not nil, it is the record or a part of it, and Refuse copies it for the dead
+	// letters, with cause. The error wraps slab.ErrDropped, or batch.ErrClosed after Close.
 	Refuse func(output any, p []byte, m batch.Meta, r batch.Reason, cause error) error
 
 	// SetErrorHandler replaces Options.Handler of a *deliver.Output by a deliver.ErrorHandler, at
@@ -62,8 +62,9 @@ var (
 
 	// Direct returns a function that sends batches to a deliver.Destination without an outlet, for
 	// callers that handle failures themselves, such as diskqueue.Spool.Replay. send returns when
-	// its batch is answered or its context ends. All calls use one session. It ends when the
-	// context of a call ends before the answer, or with closeDest, which also closes the
-	// destination, like Output.Close. send is safe for concurrent use; calls run one at a time.
+	// its batch is answered or its context ends. All calls use one session. The session ends when
+	// the context of a call ends before the answer, or when closeDest is called. closeDest also
+	// closes the destination, like Output.Close. send is safe for concurrent use; calls run one at
+	// a time.
 	Direct func(destination any) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error)
 )

@@ -321,9 +321,9 @@ func isProse(w []byte, odd int) bool {
 	return odd == len(w) || w[odd] == '\'' || odd == len(w)-1 && strings.IndexByte(".!?", w[odd]) >= 0
 }
 
-// isColumn reports whether the level name, which is in lower case after the time, is in a column.
-// It is if another column follows, or a word that is not prose. In a column, even error and warning
-// are levels; elsewhere they may begin a sentence.
+// isColumn reports whether name is in a separate column, after the time. This is the case if
+// another column or a word that is not prose follows name. In such a column, even error and warning
+// are levels in lower case; elsewhere they may begin a sentence.
 func (h *head) isColumn(name []byte) bool {
 	at, column := h.following()
 	if column {
@@ -431,9 +431,12 @@ func isClock(word []byte) bool {
 	return len(word) >= len("15:04:05") && isDigit(word[0]) && isDigit(word[1]) && word[2] == ':' && isDigit(word[3]) && word[5] == ':' && isDigit(word[6])
 }
 
-// prefixLevel parses a level at the start of a line: the priority of syslog ("<34>"), the letter of
-// Android ("01-02 15:04:05.999 12 34 E Tag:" or "E/Tag( 12):", both optionally with a user, the
-// second optionally after the time) or of Tornado ("[E 15:04:05").
+// prefixLevel parses a level at the start of a line, in one of these formats:
+//
+//	<34>                             priority of syslog
+//	01-02 15:04:05.999 12 34 E Tag:  letter of Android; a user may precede the process id
+//	E/Tag( 12):                      letter of Android; the time may precede the letter
+//	[E 15:04:05                      letter of Tornado
 func prefixLevel(line []byte) (f find) {
 	if len(line) < 3 {
 		return f

@@ -12,9 +12,8 @@ import (
 const maxDepth = 10_000
 
 // A scan validates the JSON of one line like json.Valid and, in the same pass, reports the members
-// of the outermost object to a Parser. A method or function that returns only an index takes the
-// index of a value or a part of it. It returns the index after that part, or -1 if the part is
-// invalid.
+// of the outermost object to a Parser. Several methods and functions scan a value, or a part of
+// one, at a given index. They return the index after this part, or -1 if the part is invalid.
 type scan struct {
 	b     []byte
 	depth int

@@ -97,7 +97,7 @@ func (f *flattener) unescaped(s []byte, form form) []byte {
 type form uint8
 
 const (
-	plain   form = iota // none
+	plain   form = iota // write it unchanged
 	spaced              // put it in quotes
 	unusual             // examine each character: it can need escapes
 	escapes             // unescape, then examine each character

@@ -17,7 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// longWord is the length in bytes from which a secret is not treated as a word.
+// longWord is a length in bytes. A secret of this length or more is not treated as a word of a
+// sentence.
 const longWord = 16
 
 // Hide replaces every secret in text, which a server may have written, with mark. It also finds

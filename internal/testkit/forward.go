@@ -333,8 +333,8 @@ func (a *ForwardAuth) HELO() []byte {
 	return b
 }
 
-// CheckPing parses a PING as strictly as Fluent Bit does. It returns the salt. reason is the reason
-// for a refusal, or "".
+// CheckPing parses a PING as strictly as Fluent Bit does, and returns the salt. If the client must
+// be rejected, refusal is the reason.
 func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err error) {
 	t, b, err := msgpack.Next(raw)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 6 {

@@ -60,7 +60,7 @@ func Walks(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	first, walks := seeds(t, Rounds(t, n, math.MaxInt))
 	return func(yield func(uint64) bool) {
-		printed := unfinished.add(t, "FOREBAY_SEEDS", first) // for a check of all walks
+		printed := unfinished.add(t, "FOREBAY_SEEDS", first) // this seed repeats all walks
 		t.Cleanup(func() {
 			if unfinished.remove(printed); t.Failed() {
 				t.Log("to repeat: " + printed.repeat)

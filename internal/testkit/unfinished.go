@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// unfinished holds the seeds of the random tests that run. The testing package ends a process that
-// exceeds the time limit with a panic, without a call of Cleanup functions; shortly before, a timer
-// prints these seeds.
+// unfinished holds the seeds of the random tests that run. If a test exceeds the time limit,
+// package testing ends the process with a panic and calls no Cleanup functions. Therefore a timer
+// prints these seeds shortly before the limit.
 var unfinished = newSeedPrinter()
 
 // A seedPrinter prints the seeds of tests that have not ended.

@@ -41,9 +41,9 @@ func CannotSync(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
 }
 
-// Count interprets the results n and err of a Write of size bytes. It returns the number of bytes
-// that count as written. If n exceeds size, that is size, because writing again would not help, and
-// lie describes the error. If n is negative, it is 0, and failure is not nil.
+// Count interprets the results n and err of a Write of size bytes. done is the number of bytes that
+// count as written. If n exceeds size, done is size, because writing again would not help, and lie
+// describes the error. If n is negative, done is 0 and failure is not nil.
 func Count(n int64, size int, err error) (done int, lie, failure error) {
 	if n >= 0 && n <= int64(size) {
 		return int(n), nil, err
