@@ -279,8 +279,9 @@ func testsOf(module, dir string, files []string) ([]testFunc, error) {
 	return all, nil
 }
 
-// inspect adds the properties of a function. It ignores a variable that only selects another mode
-// and returns early.
+// inspect adds the properties of a function. It ignores a variable in the condition of an if
+// statement that ends in a return, because such a variable only selects another mode of the
+// function.
 func (of *traits) inspect(body *ast.BlockStmt) {
 	var read []string
 	skips := false

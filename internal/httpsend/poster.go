@@ -175,8 +175,8 @@ func printablePrefix(text string) string {
 }
 
 // Interpret returns the outcome of a response whose status has the same meaning for every server.
-// ok is false for success and for rejected records (2xx, 400, 422), whose meaning depends on the
-// server.
+// The second result is false for success and for rejected records (2xx, 400, 422), whose meaning
+// depends on the server.
 //
 //	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After

@@ -152,7 +152,7 @@ func TestAgreesWithDefinition(t *testing.T) {
 }
 
 // A queue guarded by a mutex keeps the order. A queue that assigns positions before it acquires the
-// lock does not, and the Checker detects that.
+// lock does not keep the order, and the Checker detects that.
 func TestConcurrentCallersAreChecked(t *testing.T) {
 	for name, clock := range map[string]func() Clock{"logical": NewLogical, "monotonic": NewMonotonic} {
 		for _, late := range []bool{false, true} {

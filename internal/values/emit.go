@@ -447,11 +447,12 @@ func (w *Walk) object(o Object) error {
 
 var plainValues = NewValues(Style{})
 
-// Encoders of other packages call MarshalJSON and String.
+// MarshalJSON returns o as JSON, for encoders of other packages.
 func (o Object) MarshalJSON() ([]byte, error) {
 	return plainValues.AppendValue(nil, nil, slog.AnyValue(o)), nil
 }
 
+// String returns o as JSON, for encoders of other packages.
 func (o Object) String() string {
 	return string(plainValues.AppendValue(nil, nil, slog.AnyValue(o)))
 }

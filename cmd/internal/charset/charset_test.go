@@ -88,8 +88,8 @@ func TestByteOrderMarkOverridesCharset(t *testing.T) {
 	}
 }
 
-// In UTF-16, only the code unit '\n' ends a line. The same byte in another code unit does not, even if
-// a zero byte of a neighboring code unit is next to it.
+// In UTF-16, only the code unit '\n' ends a line. The byte 0x0a in another code unit does not end a
+// line, even if a zero byte of a neighboring code unit is next to it.
 func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 	const text = "\u0a00\u0a0a\u000b\u0100 a\nb\u0a00\n"
 	for _, c := range []struct {

@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// The method without resets the setting to its default, calls the function do and restores the
-// setting. If the setting is a list, only the given member is removed during the call.
+// without resets the setting to its default, calls the function do and restores the setting. If the
+// setting is a list, only the given member is removed during the call.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()

@@ -402,7 +402,7 @@ func TestInvalidLinesAreSkipped(t *testing.T) {
 }
 
 // A line that journalctl writes repeatedly to its standard error is reported once. If journalctl
-// ends repeatedly, only the first end is reported, and later that it works again.
+// ends repeatedly, only the first end is reported. When it works again, one message reports that.
 func TestErrorsOfJournalctlAreReportedOnce(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	fails := filepath.Join(d.dir, "fails")

@@ -111,7 +111,7 @@ func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
 // Action returns the reaction to a message. ok is false if the server is closing; in this case the
 // message must be ignored.
-func (s *Server) Action() (Action, bool) {
+func (s *Server) Action() (a Action, ok bool) {
 	f := s.c.Action(s.reading)
 	return f, s.reading.Err() == nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// A fault that a driver finds is reported once, with the position and the name of the key. So is an
-// empty member of a list.
+// A fault that a driver finds is reported once, with the position and the name of the key. An empty
+// member of a list is also reported once.
 func TestFaultsOfDrivers(t *testing.T) {
 	const text = `
 inputs:

@@ -55,7 +55,7 @@ func full(t *testing.T, dir string) string {
 }
 
 // The commands of forebay spool list, print, verify, replay and purge records that a killed program
-// has left, for destinations of each format. They can only read the records of a running program.
+// has left, for destinations of each format. They do not change the records of a running program.
 func TestSpoolOfKilledProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

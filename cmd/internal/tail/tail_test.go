@@ -365,8 +365,8 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 }
 
 // Options.From applies to files without a stored position. A file that has replaced a file with a
-// position is read from its start. So is a file that appeared between two Tailers, if the second one
-// replaces the first in the same process.
+// position is read from its start. A file that appeared between two Tailers is also read from its
+// start, if the second Tailer replaces the first in the same process.
 func TestFromAppliesToFilesWithoutPosition(t *testing.T) {
 	for _, c := range []struct {
 		from   From

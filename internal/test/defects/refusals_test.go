@@ -147,8 +147,9 @@ func unreliableLoki(tb testing.TB) {
 	}
 }
 
-// deadLetters logs records that are refused before they are sent: a line too long for Loki, a line
-// too long for a slab, and one with an invalid tenant.
+// refusedStream logs lines of two streams to a server that has no room for the second stream. It
+// answers 429 to each push that contains a line of this stream. The lines of the first stream must
+// still arrive in time.
 func refusedStream(tb testing.TB) {
 	b := new(received)
 	var refused atomic.Int64

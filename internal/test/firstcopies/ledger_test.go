@@ -95,8 +95,8 @@ func (l *ledger) end(key string, n int, accepted bool) {
 	c.ended, c.accepted = l.clock, accepted
 }
 
-// The order is violated only if this call returned before the call of the latest arrived record
-// began. A call that has not returned overlaps with all later calls.
+// excuse marks record n as excused: the server refuses or delays the record, so a missing or late
+// copy is not a defect.
 func (l *ledger) excuse(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -808,7 +808,8 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 		synctest.Wait()
 		b.sink.Fail(errors.New("disk full"))
 		open()
-		// The failed commit covers at most maxUncommitted messages, and as many were accepted during it.
+		// The failed commit covers at most maxUncommitted messages. During the commit, at most
+		// maxUncommitted further messages are accepted.
 		if n := <-ended; n > 2*maxUncommitted {
 			t.Errorf("%d messages were read, want at most %d", n, 2*maxUncommitted)
 		}
