@@ -59,7 +59,7 @@ func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	if !slices.Equal(downloaded, compiled) {
 		t.Errorf("downloaded %q\ncompiled   %q", downloaded, compiled)
 	}
-	if len(compiled) == 0 || len(compiled) > 12 { // one of the twelve modules reads YAML, one watches files
+	if len(compiled) == 0 || len(compiled) > 12 {
 		t.Errorf("the program compiles %d modules; more than twelve make the first run long", len(compiled))
 	}
 }

@@ -87,7 +87,7 @@ func New(o Options, jitter func(lo, hi time.Duration) time.Duration, moved func(
 	return &Circuit{o: o, jitter: jitter, moved: moved}
 }
 
-// State returns the state.
+// State returns the state after the last call of a method. Time alone does not change the state.
 func (c *Circuit) State() State { return c.state }
 
 // Until returns the time from which an open circuit may be probed. It is valid only in the state

@@ -24,7 +24,7 @@ func (r *Reporter) SetOutput(name string, onError func(batch.Event)) {
 	r.output.Store(&reporterOutput{name, New(onError, 0)})
 }
 
-// Post posts an event.
+// Post posts an event with the given error and count. It never blocks.
 func (r *Reporter) Post(op string, err error, count uint64) {
 	r.PostEvent(batch.Event{Op: op, Err: err, Count: count})
 }

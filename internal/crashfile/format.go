@@ -117,9 +117,9 @@ type Head struct {
 	// First is the lowest ticket that the slab may contain. Slabs are not zeroed for reuse, so
 	// slots with lower tickets are leftovers.
 	First uint64
-	// Old is only read, in files of an earlier version. It is from<<32 | to if the process died
-	// while DropOldest was overwriting a slab: then the slots [from, to) still contain the slab's
-	// older records. 0: there are none.
+	// Old is read from files of an earlier version and never written. If the process died while
+	// DropOldest was overwriting a slab, Old is from<<32 | to: the slots [from, to) still contain
+	// older records of the slab. 0 means that there are none.
 	Old uint64
 	// Sum describes a sealed slab. The upper 32 bits are its number of slots. The lower 32 bits are
 	// a CRC32C over its payload, these slots, First and Last. If Sum is 0, there is no checksum,
@@ -174,7 +174,7 @@ const FlagEvicted = 1
 // have no checksum, because recovery compares them. In files of version 1, no word has a checksum.
 const (
 	wordBits = 48
-	// MaxWord is the largest value.
+	// MaxWord is the largest value that a word with a checksum can hold.
 	MaxWord = 1<<wordBits - 1
 )
 

@@ -90,7 +90,7 @@ func Create(dir string, l Layout) (*Memory, error) {
 	return m, nil
 }
 
-// writeIdentity fills page 0.
+// writeIdentity fills page 0, which does not change afterwards.
 func (m *Memory) writeIdentity() {
 	le, l := binary.LittleEndian, &m.layout
 	b := make([]byte, Page)
@@ -125,7 +125,7 @@ func (m *Memory) ID() [16]byte { return m.id }
 // Bytes returns the mapping. It is nil after the last Leave.
 func (m *Memory) Bytes() []byte { return m.mem }
 
-// State returns page 1, the state.
+// State returns the words in page 1. They may be stored only with the caller's lock held.
 func (m *Memory) State() *State { return m.state }
 
 // Slab returns the memory of slab i.

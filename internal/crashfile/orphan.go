@@ -59,7 +59,8 @@ func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
 	return o, o.Load()
 }
 
-// lock opens and locks a file.
+// lock opens the file at path and locks it. The error wraps ErrInUse if another process uses the
+// file.
 func lock(path string) (*Orphan, error) {
 	f, err := mapped.Adopt(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -71,7 +72,8 @@ func lock(path string) (*Orphan, error) {
 	return &Orphan{Path: path, f: f}, nil
 }
 
-// Load reads the file.
+// Load reads the file into memory and sets Image. It also removes the records that are not
+// delivered: those of undefined streams, and those that the consumer has on disk.
 func (o *Orphan) Load() (err error) {
 	o.Image, err = readImage(o.f, o.Path)
 	o.Lost = 0

@@ -40,9 +40,10 @@ const replayBytes = 64 << 10
 
 // Replay passes the records in the crash-safe file of a dead process to send, in order. It stores
 // its progress in the file after each batch, and finally removes the file. It stops at the first
-// error; that batch may be delivered again when Replay is called again. The error wraps [ErrInUse]
-// for the file of a running process, and [ErrDamaged] for a file that cannot be read; neither file
-// is changed.
+// error. The batch for which send has failed may be delivered again by the next Replay.
+//
+// The error wraps [ErrInUse] for the file of a running process, and [ErrDamaged] for a file that
+// cannot be read. Replay does not change such a file.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
 		o = &ReplayOptions{}

@@ -410,8 +410,8 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 		r.Peak = max(r.Peak, n)
 	}
 	r.Connected, r.CaughtUp = spread(connected), spread(caughtUp)
-	// After its last reconnect, a host sends faster than it logs, so its backlog does not grow,
-	// unless the other hosts have used the capacity in advance.
+	// After its last reconnect, a host sends faster than it logs. Its backlog can then grow only if
+	// other hosts have used the capacity in advance.
 	r.SpoolNeed = int64(math.Ceil(max(r.Backlog, f.Rate*(f.Outage+r.Connected.Max).Seconds()) * f.onDisk()))
 	return r
 }

@@ -227,7 +227,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close does nothing.
+// Close does nothing, because a body holds no resources except memory.
 func (b *body) Close() error { return nil }
 
 // end makes further reads fail and drops the reference to the data.

@@ -53,8 +53,9 @@ type Keys struct {
 	hashes []uint64
 }
 
-// Distinct reports whether all attrs can be added to an object with the keys k without renaming
-// any. It may return false although they can; a [Set] gives the exact answer.
+// Distinct reports whether all attrs can certainly be added to an object with the keys k without
+// renaming any. In rare cases it returns false although no name occurs twice. A [Set] gives the
+// exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {
@@ -78,7 +79,7 @@ func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	return true
 }
 
-// Clone returns a copy.
+// Clone returns a copy that shares no memory with k.
 func (k Keys) Clone() Keys { return Keys{k.mask, slices.Clone(k.hashes)} }
 
 // With returns a copy that also has the given keys.

@@ -209,8 +209,8 @@ func skip(b []byte, depth int) ([]byte, error) {
 	return b, nil
 }
 
-// Scalar returns the length of the value at the beginning of b if its first two bytes determine the
-// length. It returns 0 if they do not, and for incomplete values, arrays and maps.
+// Scalar returns the length of the value at the beginning of b, if the first two bytes determine
+// the length. It returns 0 for all other values, including incomplete values, arrays and maps.
 func Scalar(b []byte) int {
 	if len(b) < 2 {
 		if len(b) == 1 && scalars[b[0]] == 1 {

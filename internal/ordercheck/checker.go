@@ -55,7 +55,8 @@ type call struct {
 	accepted bool
 }
 
-// Caller returns caller g.
+// Caller returns the caller with the number g, counted from 0. Only one goroutine at a time may use
+// it.
 func (c *Checker) Caller(g int) *Caller { return &c.callers[g] }
 
 // Begin appends the record of the next call to dst, and reads the clock. The caller must make the

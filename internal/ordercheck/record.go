@@ -69,7 +69,7 @@ func (r record) append(dst []byte, n int) []byte {
 	return dst
 }
 
-// parse parses a complete record.
+// parse returns the record in p. It returns an error if any byte was changed or is missing.
 func parse(p []byte) (record, error) {
 	if len(p) < HeaderBytes {
 		return record{}, fmt.Errorf("ordercheck: record of %d bytes is shorter than its header", len(p))

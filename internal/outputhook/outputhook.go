@@ -23,7 +23,7 @@ var (
 	ErrBehind = errors.New("older records are in the spool")
 )
 
-// closingError is the type of ErrClosing.
+// closingError is the type of ErrClosing. Its method Unwrap returns context.DeadlineExceeded.
 type closingError struct{}
 
 func (closingError) Error() string {

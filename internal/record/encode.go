@@ -74,7 +74,7 @@ type Encoder struct {
 	buf     []byte
 }
 
-// NewEncoder returns an encoder.
+// NewEncoder returns an encoder for the given encoding.
 func NewEncoder(as Encoding) *Encoder {
 	const out = "-"
 	e := &Encoder{as: as}
@@ -96,7 +96,7 @@ func NewEncoder(as Encoding) *Encoder {
 }
 
 // Encode returns ev in the format of the Encoder, with a newline. The result is valid until the
-// next call and no longer than the memory of the line, because an unchanged line is not copied.
+// next call. It may share the memory of the line, because an unchanged line is not copied.
 func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	if e.as == AsRaw {
 		return ev.Raw, nil

@@ -42,7 +42,7 @@ func (s *scan) line(line []byte) bool {
 	return i > 0 && space(s.b, i) == len(s.b)
 }
 
-// value scans the value at b[i].
+// value scans the value of any type at b[i].
 func (s *scan) value(i int) int {
 	b := s.b
 	if uint(i) >= uint(len(b)) {
@@ -225,7 +225,7 @@ func word(b []byte, i int, w string) int {
 	return i + len(w)
 }
 
-// numeral scans the number at b[i].
+// numeral scans the number at b[i] by the grammar of JSON.
 func numeral(b []byte, i int) int {
 	if b[i] == '-' {
 		i++

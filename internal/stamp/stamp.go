@@ -120,8 +120,9 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 	return best, ok
 }
 
-// mayHaveClock reports whether b has a colon between digits. Most syslog lines have none after
-// their time, so they need not be searched for a full date.
+// mayHaveClock reports whether b may contain a time of day: a colon between digits, or a colon at
+// the end of b. If it returns false, the search for a full date ends, which saves time on most
+// syslog lines.
 func mayHaveClock(b []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.IndexByte(b[from:], ':')
@@ -529,10 +530,10 @@ func (p *parser) area() bool {
 	return true
 }
 
-// oneOrTwo reads one or two digits.
+// oneOrTwo reads a number of one or two digits into *v.
 func (p *parser) oneOrTwo(v *int) bool { return p.twoDigits(v) || p.num(1, v) }
 
-// twoDigits reads two digits.
+// twoDigits reads a number of two digits into *v.
 func (p *parser) twoDigits(v *int) bool {
 	if p.i+2 > len(p.b) {
 		return false
@@ -546,7 +547,7 @@ func (p *parser) twoDigits(v *int) bool {
 	return true
 }
 
-// num reads exactly n digits.
+// num reads a number of exactly n digits into *v.
 func (p *parser) num(n int, v *int) bool {
 	if p.i+n > len(p.b) {
 		return false

@@ -45,7 +45,7 @@ func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration
 	return s
 }
 
-// Window returns the window.
+// Window returns the maximum number of batches in flight.
 func (s *AsyncSink) Window() int { return s.window }
 
 // Start accepts b like [Sink.Send], and calls done with the answer later.

@@ -194,7 +194,7 @@ func (p *Peer) Got() [][]byte {
 	return out
 }
 
-// Conns returns the number of connections.
+// Conns returns the number of connections that the peer has accepted.
 func (p *Peer) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +234,7 @@ type faultyConn struct {
 	changed  chan struct{} // closed when the deadline changes
 }
 
-// Close closes the connection.
+// Close closes the connection and ends a stalled Write.
 func (c *faultyConn) Close() error {
 	c.once.Do(func() { close(c.gone) })
 	return c.Conn.Close()

@@ -21,7 +21,7 @@ var ErrDown = errors.New("destination is down")
 // the number of earlier calls.
 type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int, o batch.Outcome)
 
-// Accept accepts all records.
+// Accept is an Answer that settles and stores every record.
 func Accept(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
 // Return returns an Answer with the outcome o, which accepts the records that o settles.
@@ -116,10 +116,10 @@ func AtMost(n int) Answer {
 	}
 }
 
-// Panic is an Answer that panics.
+// Panic is an Answer of a defective driver: it panics.
 func Panic(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { panic("destination is broken") }
 
-// Goexit is an Answer that calls runtime.Goexit.
+// Goexit is an Answer of a defective driver: it ends the goroutine of the caller.
 func Goexit(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 	runtime.Goexit()
 	return nil, batch.Outcome{}

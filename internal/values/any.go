@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AttrAppender has the methods of encode.AttrAppender.
+// AttrAppender has the methods of encode.AttrAppender. Package encode imports this package, so it
+// cannot be used here.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }

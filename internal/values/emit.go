@@ -124,7 +124,8 @@ type ref struct {
 	n   int // length of a slice
 }
 
-// Reset prepares w for another value.
+// Reset prepares w for another value. It keeps the counters Expansions and Nodes, which are limited
+// per record.
 func (w *Walk) Reset() {
 	w.depth, w.refs, w.groups, w.Level, w.path = 0, 0, 0, 0, w.path[:0]
 }
@@ -731,7 +732,7 @@ func Call[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	return method(x.(T))
 }
 
-// number emits a json.Number.
+// number emits a json.Number. An empty number becomes 0, and an invalid number becomes a text.
 func (w *Walk) number(text string) {
 	switch {
 	case text == "":

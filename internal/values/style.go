@@ -47,7 +47,7 @@ type Labels struct {
 	Level  func(level slog.Level) string // returns the text of a level; nil: as in Style
 }
 
-// The formats of package encode.
+// Formats of durations, levels, callers and errors, as in package encode.
 type (
 	durationForm uint8
 	levelForm    uint8

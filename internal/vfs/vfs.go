@@ -26,7 +26,7 @@ var ErrNotRegular = errors.New("not a plain file")
 var ErrNoReader = errors.New("it is a named pipe without a reader; start the reader first")
 
 // Cause returns the cause of an error of package os without its operation and paths, for messages
-// that contain them already. It returns any other error as it is.
+// that contain them already. It returns any other error unchanged.
 func Cause(err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		return pe.Err

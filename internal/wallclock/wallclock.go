@@ -11,8 +11,7 @@ import (
 // wall clock is visible within that time.
 //
 // Between two measurements, the returned times increase like the monotonic clock. A measurement
-// does not decrease them unless the offsets differ by more than the time between reading the two
-// clocks.
+// decreases them only if the offsets differ by more than the time between reading the two clocks.
 type clock struct {
 	// offset is the difference between the wall clock, in Unix nanoseconds, and the nanoseconds
 	// since clockBase. It is valid while the nanoseconds since clockBase are in [until-clockResync,

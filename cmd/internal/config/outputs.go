@@ -169,7 +169,7 @@ func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 	c.Fallbacks[out.Text("fallback")] = f
 }
 
-// schemes returns the schemes of dests.
+// schemes returns the schemes of dests, such as "loki+https", in the same order.
 func schemes(dests []dest.Destination) (names []string) {
 	for _, d := range dests {
 		names = append(names, d.Scheme())

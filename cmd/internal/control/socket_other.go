@@ -16,7 +16,7 @@ var errUnsupported = errors.New("not available on this system")
 // Listen returns an error, because this system has no directories to which only one user can write.
 func Listen(string, string) (net.Listener, error) { return nil, errUnsupported }
 
-// Find returns no programs.
+// Find returns no programs, because no program on this system has a control socket.
 func Find(context.Context) ([]Running, []error) { return nil, nil }
 
 // Places returns the directories that Find searches: none.

@@ -47,7 +47,7 @@ func MayDryRun(dests []Destination, c *Spec) error {
 // buffer and valid until the next call.
 type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 
-// A Target is an open destination.
+// A Target is an open destination of an output, a fallback or a replay.
 type Target struct {
 	Dest deliver.Destination // its method Close, if it has one, is called after everything was delivered
 

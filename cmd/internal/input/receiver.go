@@ -55,7 +55,8 @@ func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	return t, c.requireClientCerts(t)
 }
 
-// Listen opens the selected listeners.
+// Listen opens the selected listeners and prints their addresses. If it returns an error, the
+// listeners that are already open remain open until Close.
 func (r *Receiver) Listen() error {
 	var err error
 	if r.Tls, err = r.C.serverTLS(); err != nil {
@@ -316,7 +317,8 @@ func secretFile(flag, path string) (string, error) {
 	return secret, nil
 }
 
-// Close closes all listeners.
+// Close closes all listeners concurrently. It waits until the received messages are answered, or
+// until ctx is done.
 func (r *Receiver) Close(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, s := range r.Servers {
@@ -436,7 +438,7 @@ type SlowConn struct {
 	once      sync.Once
 }
 
-// NetConn returns the underlying connection.
+// NetConn returns the connection without the limit.
 func (c *SlowConn) NetConn() net.Conn { return c.Conn }
 
 // Close closes the connection. It ends a pause of Read.

@@ -23,7 +23,8 @@ type Stdin struct {
 // NewStdin returns an input that reads f.
 func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 
-// A stdinSource reads standard input.
+// A stdinSource passes the lines of standard input to the outputs. Before that, it delivers the
+// input that earlier runs have read ahead.
 type stdinSource struct {
 	*input
 	intake    *intake.Intake

@@ -30,9 +30,9 @@ type inputWait struct {
 	restDue time.Time // time limit for readRest; zero before its first call
 }
 
-// After Stop, the rest of a partly read line is read, but not more than maxRest bytes, and not
-// after restTime. It is read byte by byte, so that nothing after the line is read. If the pipe was
-// full, the writer can write the rest of the line in this time.
+// Limits for the rest of a partly read line, which Read returns after Stop. The rest is read byte
+// by byte, so that the data after the line stays in the pipe. If the pipe was full, its writer has
+// restTime to write the rest of the line.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond

@@ -81,7 +81,8 @@ type line[P any] struct {
 	parts *pending[P] // all parts except the last one; nil if the line was not split
 }
 
-// add appends l to p.
+// add appends l to the text of p. If l is the first line, its start and time become the start and
+// time of p.
 func (p *pending[P]) add(l line[P], now time.Time) {
 	if p.lines == 0 {
 		p.start, p.first, p.time = l.start(), now, l.time

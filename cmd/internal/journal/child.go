@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// These are arguments of journalctl.
+// Arguments with which journalctl is started.
 const (
 	// Without --all, journalctl writes null instead of a message of 4096 bytes or more.
 	argsAlways = "--follow --no-pager --no-tail --all --output=json"

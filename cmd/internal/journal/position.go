@@ -112,5 +112,5 @@ func (j *Journal) open() error {
 	return nil
 }
 
-// save stores p.
+// save replaces the stored position by p.
 func (j *Journal) save(p position) error { return j.store.Save(appendPosition(nil, p)) }

@@ -19,7 +19,7 @@ type Limits struct {
 	WriteTime    time.Duration // time to write an answer; default 10 s
 }
 
-// setDefaults replaces zeros by the defaults.
+// setDefaults sets each field that is 0 to its default.
 func (l *Limits) setDefaults() {
 	setDefault := func(v *int, d int) {
 		if *v == 0 {

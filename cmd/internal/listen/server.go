@@ -128,7 +128,7 @@ func (s *Server) Refuse(peer string, err error) {
 	s.c.Refused(Refusal{s.c.Name, peer, err})
 }
 
-// Stats returns the current counters.
+// Stats returns the counters since the start. It is safe for concurrent use.
 func (s *Server) Stats() Stats {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
@@ -293,7 +293,7 @@ var ErrEnded = net.ErrClosed
 // expired is a deadline in the past, which ends a blocked read.
 var expired = time.Unix(1, 0)
 
-// A Conn is one connection.
+// A Conn is one connection that a Server has accepted. Close of the Server interrupts its reads.
 type Conn struct {
 	net.Conn
 	s *Server

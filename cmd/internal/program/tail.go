@@ -85,7 +85,7 @@ func usageErrorOf(err error) error {
 	return exit.Usage(err)
 }
 
-// checkTail checks the flags of cmd.
+// checkTail returns an error if flags of forebay tail are invalid or contradict each other.
 func checkTail(f *input.Tail, cmd *cobra.Command) error {
 	if cmd.Flags().Changed("state") && f.State == "" {
 		return errors.New("--state is empty")

@@ -85,7 +85,7 @@ type removedOutput struct {
 	kept   uint64 // number of records on disk that no output delivers
 }
 
-// A LiveInput is an open input.
+// A LiveInput is an input that was opened, with the source that reads it.
 type LiveInput struct {
 	*intake.Inlet
 	c     *input.Config // changes only while all intakes are locked

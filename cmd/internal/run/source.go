@@ -127,7 +127,7 @@ func (p *Pipeline) finishInputs() {
 	}
 }
 
-// CloseInputs closes the inputs.
+// CloseInputs releases the resources of all open inputs.
 func (p *Pipeline) CloseInputs() {
 	for _, in := range p.Inlets {
 		in.Src.Close()

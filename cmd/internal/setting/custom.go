@@ -20,7 +20,7 @@ type Custom struct {
 	Secret  bool     // the value is the name of a file with a secret
 }
 
-// Initial returns the default value.
+// Initial returns the default of the option in a new Value.
 func (o *Custom) Initial() Value {
 	switch {
 	case o.Switch:

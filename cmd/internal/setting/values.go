@@ -64,7 +64,7 @@ func New() Values {
 	return v
 }
 
-// CopySetting returns a copy of s.
+// CopySetting returns a copy of s that does not change when s is set.
 func CopySetting(s Value) Value {
 	n := reflect.New(reflect.TypeOf(s).Elem())
 	n.Elem().Set(reflect.ValueOf(s).Elem())

@@ -181,7 +181,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// Close unlocks the directory.
+// Close closes the file and unlocks the directory. It does not sync the file.
 func (d *Dir) Close() error {
 	d.shut()
 	return d.lock.Close()

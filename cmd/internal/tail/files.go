@@ -135,7 +135,7 @@ func (h *files) makeRoom() {
 	}
 }
 
-// closeFile closes the file of g.
+// closeFile closes the file of g, if it is open.
 func (h *files) closeFile(g *generation) {
 	if g.f != nil {
 		g.f.Close()

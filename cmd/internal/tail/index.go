@@ -40,7 +40,7 @@ type index struct {
 // stored reports whether positions are stored.
 func (x *index) stored() bool { return x.unsavedReady != nil }
 
-// allSeries returns all series.
+// allSeries returns a copy of the list of all series.
 func (x *index) allSeries() []*series {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -704,7 +704,7 @@ type queue struct {
 	active []*series
 }
 
-// add adds s to the queue.
+// add adds s to the queue, unless it is already queued. It does not wake the goroutine of Run.
 func (q *queue) add(s *series) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -93,7 +93,7 @@ func (s *store) append(entries []entry) error {
 	return err
 }
 
-// close unlocks the directory.
+// close unlocks the directory, so that another process can use it.
 func (s *store) close() { s.dir.Close() }
 
 // appendPositions appends a file of positions without changes to dst.

@@ -47,7 +47,7 @@ func newSizeConfig() *sizeConfig {
 	}
 }
 
-// add adds flags to cmd.
+// add adds the flags for the workload and the memory to cmd.
 func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false

@@ -36,8 +36,8 @@ type SpoolDir struct {
 	Segments, slabs, input bool
 }
 
-// spoolDirs returns dir if it contains stored records. If it does not, spoolDirs returns the
-// subdirectories that do.
+// spoolDirs returns dir if it contains stored records. Otherwise, spoolDirs returns the
+// subdirectories of dir that contain stored records.
 func spoolDirs(dir string) ([]SpoolDir, error) {
 	d, err := inspect(dir)
 	if err != nil {

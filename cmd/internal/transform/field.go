@@ -40,8 +40,8 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 }
 
 // messageText returns the message. In JSON and logfmt it is the value of the field msg or message,
-// whichever occurs first. If that field is repeated, it is the last value. In text the message is
-// the line.
+// whichever occurs first. If this field is repeated, its last value is the message. In text the
+// message is the line.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:

@@ -23,7 +23,7 @@ type format struct {
 // ParseFormats returns the values of Parse.Format.
 func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable())) }
 
-// templates parses the texts of templates.
+// templates parses each text as a template. It panics if a text is invalid.
 func templates(texts ...string) (all []template) {
 	for _, t := range texts {
 		all = append(all, newTemplate(t))

@@ -164,7 +164,7 @@ type rule struct {
 	seen      atomic.Uint64 // number of records without the field Sample.By
 }
 
-// A parseRule is a checked Parse.
+// A parseRule is a checked and compiled Parse. It is immutable and shared by all clones of a chain.
 type parseRule struct {
 	name   string // name of the format, the value of the field parse_error
 	field  string

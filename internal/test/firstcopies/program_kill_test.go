@@ -56,8 +56,11 @@ func (f *feed) grow(n int) {
 }
 
 // stdin returns the input of the next process, and a function to call when the process has ended.
-// The last process reads to the end. A terminated process also delivers an incomplete line. The
-// next process must get that whole line, so it needs a new pipe.
+// last reports that the process reads to the end of the input.
+//
+// terminated reports that the process will be terminated by a signal. Such a process also delivers
+// a line that it has read only in part. The following process must get this line as a whole, so it
+// gets a new pipe.
 func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 	if f.kind == oneFile {
 		return f.file, func() { f.readUpTo(f.offset()) }

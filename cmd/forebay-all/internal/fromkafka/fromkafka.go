@@ -233,7 +233,7 @@ func (r *Reader) probe() {
 	r.probes.Worked()
 }
 
-// Stop makes Run return.
+// Stop makes Run return after the current call of the sink. It may be called more than once.
 func (r *Reader) Stop() { r.stop() }
 
 // leave leaves the group and closes the client. During a rebalance, the broker answers only when

@@ -92,7 +92,7 @@ type Reader struct {
 	rec    input.Record
 }
 
-// New returns a Reader and starts its goroutines. It does not connect; Run does.
+// New returns a Reader and starts its goroutines. Run connects to the server.
 func New(c Config, sink commits.Sink) *Reader {
 	r := &Reader{
 		c: c, sink: sink, closed: make(chan struct{}), connChanged: make(chan struct{}, 1), progressDone: make(chan struct{}), ackWait: ackWait,
@@ -131,7 +131,7 @@ func (r *Reader) Run() error {
 	}
 }
 
-// Stop makes Run return.
+// Stop makes Run return after the current call of the sink. It may be called more than once.
 func (r *Reader) Stop() { r.stop() }
 
 // session reads over one connection. After the last session, the connection stays open, because

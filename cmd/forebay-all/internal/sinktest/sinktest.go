@@ -90,7 +90,7 @@ func (s *Sink) Hold() {
 	s.gate = make(chan struct{})
 }
 
-// Release ends the blocking of Commit.
+// Release ends the effect of Hold and wakes blocked calls of Commit.
 func (s *Sink) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Sink) Fill() {
 	s.room = make(chan struct{})
 }
 
-// Drain ends the blocking of Put.
+// Drain ends the effect of Fill and wakes blocked calls of Put.
 func (s *Sink) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,8 @@ func (s *Server) handshake(r *reader) error {
 	}
 }
 
-// helo returns the message HELO.
+// helo returns HELO, the first message of the handshake. An empty salt means that clients need no
+// user.
 func helo(nonce, salt []byte) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 2), "HELO")
 	b = msgpack.AppendMapHeader(b, 3)

@@ -242,8 +242,8 @@ const (
 	groupEnd
 )
 
-// Fluent Bit sends markers of groups. A start marker has the time -1 s, and an end marker -2 s.
-// These constants are the times as 32-bit unsigned numbers, as in an EventTime.
+// Fluent Bit sends markers of groups. The time of a start marker is -1 s, and the time of an end
+// marker is -2 s. The constants are these times as the 32-bit unsigned seconds of an EventTime.
 const (
 	startSeconds = 0xffffffff
 	endSeconds   = 0xfffffffe

@@ -30,7 +30,7 @@ type fields struct {
 	hasLevel bool
 }
 
-// reset removes all fields.
+// reset removes all fields and keeps the memory for the next record.
 func (f *fields) reset() {
 	clear(f.labels)
 	f.labels, f.bytes, f.ignored, f.hasLevel = f.labels[:0], 0, 0, false

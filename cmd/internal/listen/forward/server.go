@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// Source is the value of listen.Record.Source.
+// Source is the protocol name in the records and in messages of this listener.
 const Source = "forward"
 
 // Config configures a server. New sets the field Name.
@@ -23,14 +23,15 @@ type Config struct {
 	User, Password string // if User is "", every client with the key may log in
 }
 
-// Server is a server of the Forward protocol.
+// A Server receives messages of the Forward protocol. New creates it, and Close must be called at
+// the end.
 type Server struct {
 	c    Config
 	s    *listen.Server
 	host string // name of the server in the handshake; random, so that it differs from the names of clients
 }
 
-// New returns a server.
+// New returns a server that does not listen yet; see [Server.Serve].
 func New(c Config) *Server {
 	c.Name = Source
 	var id [4]byte
@@ -66,7 +67,8 @@ type session struct {
 // maxUncommitted is the maximum number of messages of a connection that wait for a commit.
 const maxUncommitted = 256
 
-// serve handles one connection.
+// serve reads the messages of one connection until it ends. The listen.Server calls it on a
+// separate goroutine for each connection.
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	l := s.s.Limits()
 	n := &session{s: s, text: s.s.Lease(), commits: s.s.Commits(c, maxUncommitted)}

@@ -25,7 +25,7 @@ type Sink struct {
 	changed    chan struct{} // closed by the next change; nil if no call of Await waits
 }
 
-// Put stores a copy of r.
+// Put stores a copy of r, unless a test has made the Sink block or fail.
 func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	if err := s.wait(ctx, &s.gate); err != nil {
 		return err
@@ -194,7 +194,7 @@ type Pipes struct {
 	once   sync.Once
 }
 
-// NewPipes returns a listener.
+// NewPipes returns an open listener. Dial connects to it.
 func NewPipes() *Pipes {
 	return &Pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
 }
@@ -226,5 +226,5 @@ func (p *Pipes) Close() error {
 	return nil
 }
 
-// Addr returns a made-up address.
+// Addr returns an invented address, because connections in memory have none.
 func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

@@ -18,13 +18,13 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// Source is the value of listen.Record.Source.
+// Source is the protocol name in the records and in messages of this listener.
 const Source = "loki"
 
 // PushPath is the path of the push API.
 const PushPath = "/loki/api/v1/push"
 
-// Server is a server of Loki's push API.
+// A Server receives pushes. New creates it, and Close must be called at the end.
 type Server struct {
 	s        *listen.Server
 	http     *http.Server
@@ -138,7 +138,7 @@ func (c *queuedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// NetConn returns the underlying connection.
+// NetConn returns the connection of the client, so that listen.ResetConn can reset it.
 func (c *queuedConn) NetConn() net.Conn { return c.Conn.Conn }
 
 func (c *queuedConn) Close() error {

@@ -114,7 +114,7 @@ func (s *Sink) writeLocked(ctx context.Context) error {
 	return nil
 }
 
-// appendRecord appends r as one line.
+// appendRecord appends r as one line of JSON, with the newline.
 func appendRecord(dst []byte, r *listen.Record) []byte {
 	dst = append(dst, `{"source":`...)
 	dst = jsontext.AppendString(dst, r.Source)

@@ -267,7 +267,7 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 		}
 		pid, rest = rest[1:end], rest[end+1:]
 	}
-	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // not a tag, because no space follows the colon, as in a:b
+	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // a colon ends a tag only if a space follows, which is not the case in a:b
 		return nil, nil, b, false
 	}
 	if len(rest) > 0 {

@@ -15,10 +15,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// Source is the value of listen.Record.Source.
+// Source is the protocol name in the records and in messages of this listener.
 const Source = "syslog"
 
-// Server is a server of syslog.
+// A Server receives syslog messages. New creates it, and Close must be called at the end.
 type Server struct{ s *listen.Server }
 
 // New returns a server. It sets the Name of c.
@@ -54,7 +54,7 @@ type session struct {
 	commits     *listen.Commits // nil for datagrams
 }
 
-// session returns a new session.
+// session returns a session that has not accepted any message.
 func (s *Server) session() *session {
 	return &session{s: s, p: Parser{MaxLabels: s.s.Limits().Labels, Zone: time.Local}}
 }
@@ -90,7 +90,8 @@ func (n *session) commit(ctx context.Context) error {
 	return nil
 }
 
-// serve handles one connection.
+// serve reads the messages of one connection until it ends. The listen.Server calls it on a
+// separate goroutine for each connection.
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	n := s.session()
 	n.commits = s.s.Commits(c, maxUncommitted)
