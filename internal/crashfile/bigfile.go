@@ -16,8 +16,8 @@ import (
 // slabs: it is truncated when no record is pending, and rewritten without the settled records when
 // it is too large.
 //
-// Note, HasNotes and Close may be called with the lock of the Memory held. That lock is never
-// acquired while mu is held.
+// Note, HasNotes and Close may be called with the lock of the Memory held. The lock of the Memory
+// is never acquired while mu is held.
 type BigFile struct {
 	Fault error // if not nil, Store returns it; set by tests of package slablog
 

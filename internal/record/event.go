@@ -253,8 +253,8 @@ func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	return ok && count > 0 && (sure || known || count > 1)
 }
 
-// mayTake reports whether a field with the given key may set the level or time. It may if one of
-// them is not set, or if a field with that key set it.
+// mayTake reports whether a field with the given key may set the level or the time. This is the
+// case if the level or the time is not set yet, or was set by a field with the same key.
 func (ev *Event) mayTake(key []byte) bool {
 	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
 }

@@ -416,7 +416,7 @@ func collect(t reflect.Type, index []int, forward bool, within map[reflect.Type]
 }
 
 // quotable reports whether the option "string" of encoding/json has an effect on a field of type t.
-// It has none on a duration.
+// The option has no effect on a duration.
 func quotable(t reflect.Type) bool {
 	if t.Name() == "" && t.Kind() == reflect.Pointer {
 		t = t.Elem()

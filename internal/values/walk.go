@@ -86,8 +86,9 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	return dst
 }
 
-// rename returns a name for the key of an attribute such that the line has no duplicate keys. This
-// includes the additional keys of an error, which consist of the name and a suffix.
+// rename returns a name for the key of an attribute such that the line has no duplicate keys. If
+// the attribute is an error, its additional keys, which consist of the name and a suffix, are also
+// unique.
 func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 	var suffixes []string
 	if v.Kind() == slog.KindAny {

@@ -30,8 +30,8 @@ const (
 )
 
 // clockBase has a monotonic reading, so time.Since reads only the monotonic clock. In a synctest
-// bubble there is no monotonic clock, and time.Since uses the bubble's wall clock. That is decades
-// away from any range in which an offset is valid.
+// bubble there is no monotonic clock, and time.Since uses the bubble's wall clock. The bubble's
+// time is decades away from any range in which an offset is valid.
 var clockBase = time.Now()
 
 // shared is the clock that Now uses.

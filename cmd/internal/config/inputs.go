@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// addInput reads the configuration of one input. It also adds an input with faults, because
-// checkConflicts needs it.
+// addInput reads the configuration of one input. An input with faults is added as well, because
+// checkConflicts compares all inputs and outputs.
 func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	checkName(name, v)
 	c.declared = append(c.declared, name)

@@ -16,8 +16,8 @@ import (
 // right option.
 const noTLSKey = "tls"
 
-// addOutput reads the configuration of one output. It also adds an output with faults, because
-// checkConflicts needs it.
+// addOutput reads the configuration of one output. An output with faults is added as well, because
+// checkConflicts compares all inputs and outputs.
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)

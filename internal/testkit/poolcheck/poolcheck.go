@@ -44,8 +44,9 @@ func Tests(m interface{ Run() int }, uses ...Use) *Runner {
 	return &Runner{tests: m, uses: uses, out: os.Stderr}
 }
 
-// Run runs the tests and returns the exit code. It fails if a test failed, or if a buffer was
-// misused or never returned, which Run reports. Benchmarks use the pools without debug mode.
+// Run runs the tests and returns the exit code. The exit code reports a failure if a test has
+// failed, or if a buffer was misused or never returned. Run also prints these buffers. Benchmarks
+// use the pools without debug mode.
 func (r *Runner) Run() int {
 	flag.Parse()
 	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {
