@@ -4,8 +4,8 @@
 //	                                          ├──► gzip: compress/gzip
 //	listeners, test servers ──────NewReader───┘    zstd, and a faster gzip: module compress, if imported
 //
-// Gzip of the standard library is always present. Module compress registers others when a program imports
-// it, as an image format is registered with package image.
+// Gzip of the standard library is always present. Module compress registers others when a program
+// imports it, as an image format is registered with package image.
 package compression
 
 import (

@@ -42,8 +42,8 @@ const (
 	MaxSlabCount = 1 << 16  // slabs
 )
 
-// MaxWait returns the maximum time that a write waits under a slab.WhenFull: 0 if it never waits, and
-// a negative time if there is no limit. Package slab sets MaxWait.
+// MaxWait returns the maximum time that a write waits under a slab.WhenFull: 0 if it never waits,
+// and a negative time if there is no limit. Package slab sets MaxWait.
 var MaxWait func(whenFull any) time.Duration
 
 // Tickets is the range of tickets from First to Last, both included.

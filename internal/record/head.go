@@ -341,7 +341,8 @@ func (h *head) isColumn(name []byte) bool {
 }
 
 // isPrefix reports whether name, which is not in upper case, can be a level before a colon and the
-// message. It returns false for words such as config and trace, because "trace: x" may be about a trace.
+// message. It returns false for words such as config and trace, because "trace: x" may be about a
+// trace.
 func isPrefix(name []byte) bool {
 	switch strings.ToLower(string(name)) {
 	case "config", "fine", "finer", "finest", "trace", "verbose":

@@ -68,8 +68,8 @@ func Pairs(line []byte, yield func(Member) bool) bool {
 	})
 }
 
-// LogfmtText returns the text of a logfmt value. If value has no escapes, the text shares its memory.
-// If value is nil, as for a name without '=', the text is "true".
+// LogfmtText returns the text of a logfmt value. If value has no escapes, the text shares its
+// memory. If value is nil, as for a name without '=', the text is "true".
 func LogfmtText(value []byte) []byte {
 	switch {
 	case value == nil:

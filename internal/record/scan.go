@@ -153,7 +153,8 @@ func (s *scan) list(i int) int {
 // raw.
 func (s *scan) member(key, value []byte) {
 	if value[0] == '[' && string(key) == "PRIORITY" {
-		// journalctl writes a field with several values as a list. Use the first value, which is a digit.
+		// journalctl writes a field with several values as a list. Use the first value, which is a
+		// digit.
 		first, _, _ := bytes.Cut(value[1:len(value)-1], []byte(","))
 		if first = bytes.Trim(first, " \t\""); len(first) == 1 {
 			value = first

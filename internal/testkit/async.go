@@ -25,8 +25,8 @@ type AsyncSink struct {
 	tail   chan struct{} // closed when the last started batch has arrived
 }
 
-// NewAsyncSink returns an AsyncSink with the given window. Each answer takes a random time of at most
-// delay, or exactly delay if rng is nil.
+// NewAsyncSink returns an AsyncSink with the given window. Each answer takes a random time of at
+// most delay, or exactly delay if rng is nil.
 func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration) *AsyncSink {
 	s := &AsyncSink{window: window}
 	s.Answer(answer)

@@ -64,8 +64,8 @@ func (s *Spill) Slow(rng *rand.Rand, d time.Duration) {
 	s.slow = func() time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 }
 
-// seek waits for the delay set by Slow.
-func (s *Spill) seek() {
+// pause waits for the delay set by Slow.
+func (s *Spill) pause() {
 	s.mu.Lock()
 	var d time.Duration
 	if s.slow != nil {
@@ -79,7 +79,7 @@ func (s *Spill) seek() {
 
 // Append copies b and adds it at the end.
 func (s *Spill) Append(b *batch.Batch) (uint64, error) {
-	s.seek()
+	s.pause()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -99,7 +99,7 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 
 // Next returns the oldest batch that it has not returned yet.
 func (s *Spill) Next() (*batch.Batch, uint64, error) {
-	s.seek()
+	s.pause()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

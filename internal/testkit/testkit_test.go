@@ -228,7 +228,8 @@ func TestFactorZeroSkipsWalks(t *testing.T) {
 	}
 }
 
-// The seeds of the tests that have not ended are printed shortly before the time limit of the process.
+// The seeds of the tests that have not ended are printed shortly before the time limit of the
+// process.
 func TestSeedsBeforeTimeLimit(t *testing.T) {
 	t.Setenv("FOREBAY_SEEDS", "7")
 	t.Setenv("FOREBAY_SEED", "")

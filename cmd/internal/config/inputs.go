@@ -22,7 +22,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	for _, o := range input.Options {
 		names = append(names, o.Name)
 	}
-	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
+	if setting.UnsupportedHint(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
 		names = nil // this program does not know the options of the type, which needs forebay-all
 	}
 	it := readItem(v, names)

@@ -21,7 +21,7 @@ const noTLSKey = "tls"
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
-	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.IsElsewhere(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
+	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.UnsupportedHint(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
 		known = nil // this program does not know the options of the destination, which needs forebay-all
 	}
 	it := readItem(v, known)

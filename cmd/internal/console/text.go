@@ -37,9 +37,9 @@ func PathFirst(err error) string {
 	return err.Error()
 }
 
-// BareNet returns the cause of a network error, for messages that already contain the operation and
+// NetCause returns the cause of a network error, for messages that already contain the operation and
 // the address.
-func BareNet(err error) error {
+func NetCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		var sys *os.SyscallError

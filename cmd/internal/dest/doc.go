@@ -4,8 +4,8 @@
 //
 //	flags, query, configuration ─▶ Spec ─▶ Destination.Open ─▶ Target ─▶ package output
 //
-// To add a kind, write a type that implements [Destination] and add it to [All]. Other modules add an
-// [Extension].
+// To add a kind, write a type that implements [Destination] and add it to [All]. Other modules add
+// an [Extension].
 //
 //	given := dest.NewGiven()
 //	spec, err := given.Output(dest.All(), "--to", "file:app.log?keep=7", dest.AnyOption)

@@ -76,7 +76,7 @@ func Locate(dests []Destination, flag, to string) (d Destination, at, query stri
 			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
 		}
 	default:
-		why = cmp.Or(setting.IsElsewhere(scheme), httpServerHint(scheme))
+		why = cmp.Or(setting.UnsupportedHint(scheme), httpServerHint(scheme))
 	}
 	if why == "" { // there is no advice, so list all destinations
 		why = fmt.Sprintf("there is no destination %q\nDestinations are:\n%s", scheme, strings.TrimRight(UsageOf(dests), "\n"))

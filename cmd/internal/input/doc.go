@@ -1,5 +1,5 @@
-// Package input contains the types of inputs: standard input, files, the systemd journal, listeners of
-// protocols, and inputs of other modules.
+// Package input contains the types of inputs: standard input, files, the systemd journal, listeners
+// of protocols, and inputs of other modules.
 //
 //	settings ─▶ KindOf ─▶ Kind.Open(inlet) ─▶ Source: Run, Stop, Finish, Close
 //

@@ -60,7 +60,7 @@ type inputType struct{ setting.Choice }
 
 func (t *inputType) Set(text string) error {
 	err := t.Choice.Set(text)
-	if why := setting.IsElsewhere(text); err != nil && why != "" {
+	if why := setting.UnsupportedHint(text); err != nil && why != "" {
 		return fmt.Errorf("%s: %s", text, why)
 	}
 	return err
@@ -125,7 +125,7 @@ func (s *extensionSource) Finish(delivered bool) error {
 
 func (s *extensionSource) Close() {
 	if err := s.Finish(false); err != nil {
-		s.in.Env.Console.Say("%s", s.in.Of(err))
+		s.in.Env.Console.Say("%s", s.in.WithName(err))
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *journalSource) Finish(delivered bool) error { return s.j.Finish(deliver
 
 func (s *journalSource) Close() {
 	if err := s.j.Finish(false); err != nil {
-		s.in.Env.Console.Say("%s", s.in.Of(err))
+		s.in.Env.Console.Say("%s", s.in.WithName(err))
 	}
 }
 

@@ -174,7 +174,7 @@ func isStale(network, path string) bool {
 
 // listenError returns the error for an address on which l cannot listen because of err.
 func (l *Listener) listenError(network, address string, err error) error {
-	text := fmt.Sprintf("cannot listen on %s, for %s: %s", address, l.displayName(), console.BareNet(err))
+	text := fmt.Sprintf("cannot listen on %s, for %s: %s", address, l.displayName(), console.NetCause(err))
 	isPath := strings.HasPrefix(network, "unix")
 	switch {
 	case isPath && !errors.Is(err, syscall.EADDRINUSE):

@@ -92,9 +92,9 @@ func (t *Tally) Add(c *Counts) {
 	t.LostIn += c.LostIn.Load()
 }
 
-// Of adds the name of the input to err, if the input has a name. It does not change an error with a
-// position in the configuration file.
-func (in *Inlet) Of(err error) error {
+// WithName adds the name of the input to err, if the input has a name. It does not change an error
+// with a position in the configuration file.
+func (in *Inlet) WithName(err error) error {
 	if err == nil || in.Name == "" || output.IsKeyError(err) {
 		return err
 	}
@@ -124,9 +124,9 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// Rule creates the transforms from the current rules. The intakes use the transforms after their
-// next Wire.
-func (in *Inlet) Rule() {
+// UpdateRules creates the transforms from the current rules. The intakes use the transforms after
+// their next Wire.
+func (in *Inlet) UpdateRules() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return
 	}

@@ -441,7 +441,7 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 		}
 		var k Hints
 		if leftover && line[len(line)-1] != '\n' {
-			intake.In.Env.Console.Say("%s", intake.In.Of(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
+			intake.In.Env.Console.Say("%s", intake.In.WithName(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
 			k.Attrs = PartialLine
 		}
 		if joiner != nil {

@@ -40,7 +40,7 @@ func newLineJoiner(intake *Intake, rules *join.Rules, kept bool) *lineJoiner {
 	joiner.j = join.New[int64](rules, limits, joiner.put, func() {
 		if !reported {
 			reported = true
-			intake.In.Env.Console.Say("%s", intake.In.Of(errors.New("standard input: "+join.Bare)))
+			intake.In.Env.Console.Say("%s", intake.In.WithName(errors.New("standard input: "+join.Bare)))
 		}
 	})
 	return joiner

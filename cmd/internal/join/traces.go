@@ -7,15 +7,15 @@ import (
 )
 
 // exceptionRule recognizes stack traces of the JVM, .NET and Node. A trace begins with a line that
-// names an exception. A log line about a failure may precede it. In Node, a trace may also begin with
-// the position of an uncaught error and its line of source code.
+// names an exception. A log line about a failure may precede it. In Node, a trace may also begin
+// with the position of an uncaught error and its line of source code.
 //
 //	0 ──a failure───────▶ exFailed ─an exception, a frame─▶ exTrace ◀── frames, causes
 //	├──an exception───────────────────────────────────────▶ exTrace
 //	└──a position──▶ exPosition ──source──▶ exSource ──^^^──▶ exCaret ──▶ exUncaught ◀── frames
 //
-// In exTrace and exUncaught, a line that ends in "{" leads to exProps, and a line that ends in "<---"
-// leads to exInner.
+// In exTrace and exUncaught, a line that ends in "{" leads to exProps, and a line that ends in
+// "<---" leads to exInner.
 type exceptionRule struct{}
 
 const (
@@ -133,9 +133,9 @@ func hasFailureLevel(line []byte) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// rubyRule recognizes errors of Ruby. An error begins with a frame that contains the message and the
-// class of the error, or with a log line that ends in the class. More frames follow, and after them the
-// cause in the same format.
+// rubyRule recognizes errors of Ruby. An error begins with a frame that contains the message and
+// the class of the error, or with a log line that ends in the class. More frames follow, and after
+// them the cause in the same format.
 //
 //	0 ──frame: message (Class)──▶ rubyHead ──an empty line──▶ rubyBlank ──▶ rubySource ──^^^─┐
 //	│                              └──────────────frames──────────────▶ rubyTrace ◀──────────┘

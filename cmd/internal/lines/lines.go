@@ -58,8 +58,8 @@ type Keeper interface {
 // firstBuf is the initial size of the buffer in bytes. It is twice the capacity of a pipe on Linux.
 const firstBuf = 128 << 10
 
-// New returns a Reader of the lines of src. A line may have at most max bytes, both in the stream and
-// in UTF-8, without its newline ("\n" or "\r\n").
+// New returns a Reader of the lines of src. A line may have at most max bytes, both in the stream
+// and in UTF-8, without its newline ("\n" or "\r\n").
 //
 // The Reader needs at most 128 KiB or twice max bytes of memory, whichever is more, even for longer
 // lines; see [BufferBytes]. If src is a [Keeper], the Reader calls its Settle.

@@ -94,7 +94,7 @@ func TestMetricsNotifyAndSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	var sum run.SummaryOf
+	var sum run.Summary
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil || len(lines) != 2 {
 		t.Fatalf("%v: %q", err, text)
 	}

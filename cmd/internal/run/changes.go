@@ -315,7 +315,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 		delivered := in.Commit(waitCtx) == nil // if false, the next reader reads the last lines again
 		cancel()
 		if err := in.Src.Finish(delivered); err != nil {
-			ch.p.Console.Say("%s", in.Of(err))
+			ch.p.Console.Say("%s", in.WithName(err))
 		}
 		in.Src.Close()
 	}
@@ -455,7 +455,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		if c := named(p.C.Inputs, in.Name, inputName); c != nil {
 			in.c, in.Reading = c, c.Reading
 		}
-		in.Rule()
+		in.UpdateRules()
 		for _, take := range in.Intakes {
 			take.Wire()
 		}
@@ -491,7 +491,7 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 		}
 		in, err := p.openInlet(want, named(ch.stopped, want.Name, inletName))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.Of(err)))
+			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.WithName(err)))
 			continue
 		}
 		inlets = append(inlets, in)

@@ -1,5 +1,5 @@
-// Package run contains a running pipeline: it opens the outputs and inputs of a specification, applies
-// changes of the configuration, and ends.
+// Package run contains a running pipeline: it opens the outputs and inputs of a specification,
+// applies changes of the configuration, and ends.
 //
 //	open outputs ─▶ open inputs ─▶ run ─▶ drain ─▶ shut down ─▶ report
 //	                                ▲

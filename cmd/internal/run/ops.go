@@ -66,7 +66,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return errors.New(console.ListenRemedy(fmt.Sprintf("--metrics %s: cannot listen: %s", f.Metrics, console.BareNet(err))))
+		return errors.New(console.ListenRemedy(fmt.Sprintf("--metrics %s: cannot listen: %s", f.Metrics, console.NetCause(err))))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)

@@ -30,7 +30,7 @@ func (p *Pipeline) OpenInputs() error {
 		in, err := p.openInlet(c, nil)
 		if err != nil {
 			p.CloseInputs()
-			return in.Of(err)
+			return in.WithName(err)
 		}
 		p.Mu.Lock()
 		p.Inlets = append(p.Inlets, in)
@@ -43,7 +43,7 @@ func (p *Pipeline) OpenInputs() error {
 // can only be used to describe the error.
 func (p *Pipeline) openInlet(c *input.Config, before *LiveInput) (*LiveInput, error) {
 	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
-	in.Rule()
+	in.UpdateRules()
 	if before != nil {
 		in.Before = before.Src
 	}
@@ -91,7 +91,7 @@ func (p *Pipeline) begin(in *LiveInput) {
 	go func() {
 		err := in.Src.Run()
 		close(in.ended)
-		p.releaseLive(in.Of(err))
+		p.releaseLive(in.WithName(err))
 	}()
 }
 
@@ -122,7 +122,7 @@ func (p *Pipeline) finishInputs() {
 		}
 		if err := in.Src.Finish(delivered); err != nil {
 			p.positionsLost = true
-			p.finalMessages = append(p.finalMessages, in.Of(err).Error())
+			p.finalMessages = append(p.finalMessages, in.WithName(err).Error())
 		}
 	}
 }

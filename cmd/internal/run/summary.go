@@ -8,38 +8,38 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// SummaryOf is the summary in JSON. The JSON names are a stable interface.
-type SummaryOf struct {
-	Records  uint64      `json:"records"` // all lines, including those that other fields count
-	Bytes    uint64      `json:"bytes"`
-	Seconds  float64     `json:"seconds"`
-	Filtered uint64      `json:"filtered"`
-	Oversize uint64      `json:"oversize"`
-	Unparsed uint64      `json:"unparsed"`
-	Left     uint64      `json:"left_out,omitempty"`   // records that transforms have removed
-	Lost     uint64      `json:"lost_bytes,omitempty"` // bytes in deleted files that were not read
-	LostIn   uint64      `json:"lost_files,omitempty"`
-	DryRun   bool        `json:"dry_run,omitempty"`
-	Outputs  []outputSum `json:"outputs"`
-	Exit     int         `json:"exit"`
+// A Summary is the summary of a run, written as JSON. The JSON names are a stable interface.
+type Summary struct {
+	Records  uint64          `json:"records"` // all lines, including those that other fields count
+	Bytes    uint64          `json:"bytes"`
+	Seconds  float64         `json:"seconds"`
+	Filtered uint64          `json:"filtered"`
+	Oversize uint64          `json:"oversize"`
+	Unparsed uint64          `json:"unparsed"`
+	Left     uint64          `json:"left_out,omitempty"`   // records that transforms have removed
+	Lost     uint64          `json:"lost_bytes,omitempty"` // bytes in deleted files that were not read
+	LostIn   uint64          `json:"lost_files,omitempty"`
+	DryRun   bool            `json:"dry_run,omitempty"`
+	Outputs  []outputSummary `json:"outputs"`
+	Exit     int             `json:"exit"`
 }
 
-// outputSum is the account of one output.
-type outputSum struct {
+// outputSummary is the account of one output.
+type outputSummary struct {
 	To        string            `json:"to"`
 	Accepted  uint64            `json:"accepted"`
 	Recovered uint64            `json:"recovered"`
 	Delivered uint64            `json:"delivered"`
 	Handled   uint64            `json:"handled"`
 	Dropped   map[string]uint64 `json:"dropped"`
-	Pending   pendingSum        `json:"pending"`
+	Pending   pendingSummary    `json:"pending"`
 	Unknown   uint64            `json:"unknown"`
 	Below     uint64            `json:"below_level,omitempty"` // records below the level of the output
 	Elsewhere uint64            `json:"not_in_where,omitempty"`
 	Gone      bool              `json:"gone,omitempty"`
 }
 
-type pendingSum struct {
+type pendingSummary struct {
 	Slab     uint64 `json:"slab"`
 	Spill    uint64 `json:"spill"`
 	Inflight uint64 `json:"inflight"`
@@ -49,16 +49,16 @@ type pendingSum struct {
 func (a Account) summaryJSON(took time.Duration, err error) string {
 	p := a.P
 	read := p.Read()
-	s := SummaryOf{
+	s := Summary{
 		Records: read.Records, Bytes: read.Bytes, Seconds: took.Seconds(),
 		Filtered: read.Filtered, Oversize: read.Oversize, Unparsed: read.Unparsed, Left: read.Removed, Lost: read.Lost, LostIn: read.LostIn,
 		DryRun: p.C.DryRun, Exit: exit.Code(err),
 	}
 	for _, out := range p.Outs {
 		a := out.Report.Account
-		sum := outputSum{
+		sum := outputSummary{
 			To: out.To, Accepted: a.Accepted, Recovered: a.Recovered, Delivered: a.Delivered, Handled: a.Handled,
-			Dropped: map[string]uint64{}, Pending: pendingSum(a.Pending), Unknown: out.Report.Unknown, Below: out.Below.Load(), Elsewhere: out.Elsewhere.Load(), Gone: out.Target.IsGone(),
+			Dropped: map[string]uint64{}, Pending: pendingSummary(a.Pending), Unknown: out.Report.Unknown, Below: out.Below.Load(), Elsewhere: out.Elsewhere.Load(), Gone: out.Target.IsGone(),
 		}
 		for r, n := range a.Dropped {
 			if n > 0 {

@@ -60,9 +60,9 @@ var elsewhere = map[string]string{
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
 }
 
-// IsElsewhere returns a text for errors: which program supports the destination or input kind. If
-// no program is known, it returns "".
-func IsElsewhere(kind string) string {
+// UnsupportedHint returns a text for errors: which program supports the destination or input kind.
+// If no program is known, it returns "".
+func UnsupportedHint(kind string) string {
 	if where := elsewhere[kind]; where != "" {
 		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)
 	}

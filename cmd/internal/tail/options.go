@@ -194,7 +194,8 @@ func (o *Options) unreadableText(err error) string {
 	return text
 }
 
-// reportLost reports that n bytes of the file of s can no longer be read, and passes n to Options.Lost.
+// reportLost reports that n bytes of the file of s can no longer be read, and passes n to
+// Options.Lost.
 func (o *Options) reportLost(s *series, n int64) {
 	if n > 0 {
 		o.Lost(n)

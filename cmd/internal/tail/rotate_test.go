@@ -226,8 +226,8 @@ func TestEmptyHeadMatchesNothing(t *testing.T) {
 	h.want()
 }
 
-// If there are more unread generations than MaxGenerations, the oldest ones are abandoned and reported
-// as lost.
+// If there are more unread generations than MaxGenerations, the oldest ones are abandoned and
+// reported as lost.
 func TestTooManyGenerations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	h := newStepper(t, Options{Patterns: []string{path}, MaxGenerations: 3})

@@ -405,8 +405,8 @@ func (w *walker) change(p *writtenPath) {
 	}
 }
 
-// step makes a random step: it reads, advances the clock, restarts or kills the process, makes Commit
-// fail or changes a file.
+// step makes a random step: it reads, advances the clock, restarts or kills the process, makes
+// Commit fail or changes a file.
 func (w *walker) step() {
 	switch w.rnd.IntN(12) {
 	case 0, 1, 2:

@@ -155,8 +155,8 @@ begins, one slab is in flight and one is partly filled.`,
 	return cmd
 }
 
-// answer is the result of forebay size.
-type answer struct {
+// sizeResult is the result of forebay size.
+type sizeResult struct {
 	Measured *measured
 	Workload slab.Workload
 	Sizing   *slab.Sizing // nil if the rate is unknown
@@ -168,7 +168,7 @@ func runSize(c *sizeConfig, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	a := answer{Measured: m, Workload: w, Inverse: c.slabs.Value != 0}
+	a := sizeResult{Measured: m, Workload: w, Inverse: c.slabs.Value != 0}
 	if w.Rate > 0 {
 		s, err := c.plan(w)
 		if err != nil {
@@ -185,7 +185,7 @@ func runSize(c *sizeConfig, cmd *cobra.Command) error {
 	return a.printText(cmd.OutOrStdout())
 }
 
-func (a *answer) printText(w io.Writer) error {
+func (a *sizeResult) printText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	if m := a.Measured; m != nil {
@@ -218,14 +218,14 @@ func (a *answer) printText(w io.Writer) error {
 }
 
 // stall returns the duration of the stall that the slabs absorb.
-func (a *answer) stall() time.Duration {
+func (a *sizeResult) stall() time.Duration {
 	if a.Inverse {
 		return a.Sizing.Absorbs
 	}
 	return a.Workload.Spike
 }
 
-func (a *answer) printGo(w io.Writer) error {
+func (a *sizeResult) printGo(w io.Writer) error {
 	s := a.Sizing
 	if s == nil {
 		return exit.Runtime(errNoRate)
@@ -246,7 +246,7 @@ func (a *answer) printGo(w io.Writer) error {
 	return err
 }
 
-func (a *answer) printJSON(w io.Writer) error {
+func (a *sizeResult) printJSON(w io.Writer) error {
 	type plan struct {
 		SlabBytes      int      `json:"slab_bytes"`
 		SlabCount      int      `json:"slab_count"`

@@ -120,7 +120,7 @@ func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(bat
 	}
 	for _, f := range files {
 		bad, err := catCrash(&f, forms, print)
-		if done, ok := errors.AsType[outputDone](err); ok {
+		if done, ok := errors.AsType[outputFailure](err); ok {
 			return damaged, outputError(done.error)
 		}
 		if bad {

@@ -65,7 +65,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
-			return false, outputDone{err}
+			return false, outputFailure{err}
 		}
 	}
 	return im.Damage() != "", nil
@@ -75,8 +75,8 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 // it.
 const undefined = "\xff"
 
-// outputDone wraps an error of the output. All other errors are about the crash-safe file.
-type outputDone struct{ error }
+// outputFailure wraps an error of the output. All other errors are about the crash-safe file.
+type outputFailure struct{ error }
 
 // replayCrash delivers the records in files with crash-safe slabs that killed programs have left in
 // dir. It does not change files of running programs.

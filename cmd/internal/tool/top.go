@@ -319,7 +319,7 @@ func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
 	}
-	return exit.Runtime(fmt.Errorf("%s: %w", path, console.BareNet(err)))
+	return exit.Runtime(fmt.Errorf("%s: %w", path, console.NetCause(err)))
 }
 
 // onlyASCII reports whether the locale does not support UTF-8. If no locale is set, it returns

@@ -95,8 +95,8 @@ type Parse struct {
 	// Time and Level are the names of the groups that contain the time and the level of the record.
 	// Default: time and level.
 	Time, Level string
-	// TimeLayout is the layout of the time, in the syntax of package time. Default: the layouts that package
-	// record recognizes.
+	// TimeLayout is the layout of the time, in the syntax of package time. Default: the layouts
+	// that package record recognizes.
 	TimeLayout string
 	// OnError is the action for text that does not match: keep (the default), drop, or tag. The
 	// action tag keeps the record and adds the field parse_error, whose value is the name of the

@@ -175,8 +175,8 @@ func refusedStream(tb testing.TB) {
 	}
 }
 
-// deadLetters logs records that are refused before they are sent: a line that is too long for Loki, one
-// that is too long for a slab, and one with an invalid tenant.
+// deadLetters logs records that are refused before they are sent: a line that is too long for Loki,
+// one that is too long for a slab, and one with an invalid tenant.
 func deadLetters(tb testing.TB) {
 	var mu sync.Mutex
 	letters := 0

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// child is the main function of the processes that TestCrashKeepsOrder starts from the test binary and kills.
-// In other processes it returns immediately.
+// child is the main function of the processes that TestCrashKeepsOrder starts from the test binary
+// and kills. In other processes it returns immediately.
 var child = func() {}
 
 func TestMain(m *testing.M) {

@@ -281,8 +281,8 @@ func TestDuplicatesAreSkipped(t *testing.T) {
 		t.Error(got)
 	}
 	r.end(t, true)
-	if !strings.Contains(r.Said(), "duplicate records skipped: 2") {
-		t.Error(r.Said())
+	if !strings.Contains(r.Messages(), "duplicate records skipped: 2") {
+		t.Error(r.Messages())
 	}
 }
 
@@ -291,7 +291,7 @@ func TestMissingTopicIsReportedOnce(t *testing.T) {
 	c := fake(t)
 	r := begin(t, c, func(c *Config) { c.Topics = []string{"later"} })
 	sinktest.Await(t, "a message", func() bool {
-		return strings.Contains(r.Said(), "cannot read topic later: there is no such topic; retrying")
+		return strings.Contains(r.Messages(), "cannot read topic later: there is no such topic; retrying")
 	})
 	cl := client(t, c)
 	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 1, 1, nil, "later"); err != nil {
@@ -301,8 +301,8 @@ func TestMissingTopicIsReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 1 })
-	if n := strings.Count(r.Said(), "no such topic"); n != 1 {
-		t.Errorf("it is said %d times:\n%s", n, r.Said())
+	if n := strings.Count(r.Messages(), "no such topic"); n != 1 {
+		t.Errorf("it is reported %d times:\n%s", n, r.Messages())
 	}
 }
 
@@ -310,8 +310,8 @@ func TestMissingTopicIsReportedOnce(t *testing.T) {
 func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "me", "right"))
 	r := begin(t, c, func(c *Config) { c.Kafka.User, c.Kafka.Password, c.Kafka.Mechanism = "me", "wr0ng-word", "plain" })
-	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "cannot reach the brokers: ") })
-	if said := r.Said(); !strings.Contains(said, "credentials") && !strings.Contains(said, "SASL") || strings.Contains(said, "wr0ng-word") {
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Messages(), "cannot reach the brokers: ") })
+	if said := r.Messages(); !strings.Contains(said, "credentials") && !strings.Contains(said, "SASL") || strings.Contains(said, "wr0ng-word") {
 		t.Error(said)
 	}
 }
@@ -384,7 +384,7 @@ func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	})
 	a.Release()
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 500 })
-	if strings.Contains(a.Said(), "cannot commit") {
-		t.Error(a.Said())
+	if strings.Contains(a.Messages(), "cannot commit") {
+		t.Error(a.Messages())
 	}
 }

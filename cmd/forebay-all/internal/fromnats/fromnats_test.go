@@ -247,7 +247,7 @@ func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	r.Hold()
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 300 })
 	n.stop()
-	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "cannot read stream LOGS") })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Messages(), "cannot read stream LOGS") })
 	n.run(t)
 	js = admin(t, n)
 	publish(t, js, 300, 400)
@@ -255,7 +255,7 @@ func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	wantOnce(t, r.Bodies(), 400)
 	r.Release()
 	sinktest.Await(t, "acknowledgements", func() bool { p, _ := outstanding(t, js); return p == 0 })
-	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "works again") })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Messages(), "works again") })
 }
 
 // A record gets the time and the fields of the message.
@@ -291,8 +291,8 @@ func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	r := begin(t, n, func(c *Config) { c.Dedup = true })
 	sinktest.Await(t, "acknowledgements", func() bool { p, w := outstanding(t, js); return p == 0 && w == 0 && len(r.Bodies()) == 3 })
 	r.end(t, true)
-	if got := strings.Join(r.Bodies(), ""); got != "123" || !strings.Contains(r.Said(), "duplicate messages skipped: 1") {
-		t.Error(got, r.Said())
+	if got := strings.Join(r.Bodies(), ""); got != "123" || !strings.Contains(r.Messages(), "duplicate messages skipped: 1") {
+		t.Error(got, r.Messages())
 	}
 }
 
@@ -302,22 +302,22 @@ func TestMissingStreamIsReportedOnce(t *testing.T) {
 	js := admin(t, n)
 	r := begin(t, n, nil)
 	sinktest.Await(t, "a message", func() bool {
-		return strings.Contains(r.Said(), "cannot read stream LOGS: there is no such stream; retrying")
+		return strings.Contains(r.Messages(), "cannot read stream LOGS: there is no such stream; retrying")
 	})
 	stream(t, js)
 	publish(t, js, 0, 10)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 10 })
-	if n := strings.Count(r.Said(), "no such stream"); n != 1 {
-		t.Errorf("it is said %d times:\n%s", n, r.Said())
+	if n := strings.Count(r.Messages(), "no such stream"); n != 1 {
+		t.Errorf("it is reported %d times:\n%s", n, r.Messages())
 	}
 }
 
 func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.Username, o.Password = "me", "right" })
 	r := begin(t, n, func(c *Config) { c.NATS.Servers = fmt.Sprintf("nats://me:wr0ng-word@127.0.0.1:%d", n.o.Port) })
-	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "Authorization Violation") })
-	if strings.Contains(r.Said(), "wr0ng") {
-		t.Error(r.Said())
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Messages(), "Authorization Violation") })
+	if strings.Contains(r.Messages(), "wr0ng") {
+		t.Error(r.Messages())
 	}
 }
 
@@ -331,7 +331,7 @@ func TestConsumerWithoutAcksIsRejected(t *testing.T) {
 	}
 	r := begin(t, n, nil)
 	sinktest.Await(t, "a message", func() bool {
-		return strings.Contains(r.Said(), "the acknowledgement policy AckNone: create one with the policy explicit")
+		return strings.Contains(r.Messages(), "the acknowledgement policy AckNone: create one with the policy explicit")
 	})
 }
 

@@ -15,13 +15,13 @@ import (
 
 // A Sink is a commits.Sink that stores all records and messages. A test can block Put and Commit.
 type Sink struct {
-	mu     sync.Mutex
-	recs   []Record
-	said   []string
-	gate   chan struct{} // Commit waits until it is closed
-	room   chan struct{} // Put waits until it is closed
-	closed bool
-	commit int
+	mu       sync.Mutex
+	recs     []Record
+	messages []string
+	gate     chan struct{} // Commit waits until it is closed
+	room     chan struct{} // Put waits until it is closed
+	closed   bool
+	commit   int
 }
 
 // A Record is an input.Record whose fields are texts.
@@ -80,7 +80,7 @@ func (s *Sink) Commit(ctx context.Context) error {
 func (s *Sink) Say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.said = append(s.said, fmt.Sprintf(format, args...))
+	s.messages = append(s.messages, fmt.Sprintf(format, args...))
 }
 
 // Hold blocks Commit until Release is called.
@@ -132,11 +132,11 @@ func (s *Sink) Commits() int {
 	return s.commit
 }
 
-// Said returns all messages, one per line.
-func (s *Sink) Said() string {
+// Messages returns all messages, one per line.
+func (s *Sink) Messages() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(s.said, "\n")
+	return strings.Join(s.messages, "\n")
 }
 
 // Bodies returns the bodies of all records.

@@ -62,8 +62,8 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit returns when all records that were added before the call are written. If ctx is done, Commit
-// stops waiting for the write of another goroutine, but it does not interrupt its own write.
+// Commit returns when all records that were added before the call are written. If ctx is done,
+// Commit stops waiting for the write of another goroutine, but it does not interrupt its own write.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -110,8 +110,8 @@ func TestNothingIsWrittenAfterFailure(t *testing.T) {
 	}
 }
 
-// Records that are added during a write are written together by the next write. A Commit that waits for
-// the write of another goroutine returns when its context is done.
+// Records that are added during a write are written together by the next write. A Commit that waits
+// for the write of another goroutine returns when its context is done.
 func TestCommitsShareAWrite(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
