@@ -207,8 +207,7 @@ func (c *Config) onDisk() float64 { return c.RecordBytes + layout.SlotBytes }
 // rand returns a random generator. Its sequence depends on Seed and purpose.
 func (c *Config) rand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
-// assign returns, for each host, the index of its partition. partitions is the number of
-// partitions.
+// assign returns the partition of each host, as an index from 0 to partitions-1.
 func (c *Config) assign(partitions int) (of []int) {
 	of = make([]int, c.Hosts)
 	if c.Keyed {

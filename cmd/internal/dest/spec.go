@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// maxMemory is the maximum size of all slabs of one destination. If the machine had less memory,
-// the Go runtime would end the program with an unhelpful message.
+// maxMemory is the maximum size of all slabs of one destination. A larger value is probably a
+// mistake, and the Go runtime would end the program with an unhelpful message.
 const maxMemory = 64 << 30
 
 // A Spec describes one output: its destination, its options, and the records that it receives.

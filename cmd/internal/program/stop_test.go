@@ -15,7 +15,8 @@ import (
 )
 
 // The first signal begins the shutdown of the pipeline, and the second signal forces its end. The
-// end of the input does not count as a signal, even if it has the same cause as a signal.
+// end of the input does not count as a signal, because Ctrl-C also ends the program that writes the
+// input.
 func TestSecondSignalForcesEnd(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

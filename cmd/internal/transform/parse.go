@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// parseTypes are the values of Parse.Types.
+// parseTypes contains the types that Parse.Types may give to a group.
 var parseTypes = []string{"int", "float", "bool"}
 
 // onError contains the valid values of Parse.OnError.
