@@ -134,7 +134,8 @@ func openFromNATS(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 	return fromnats.New(from, sink), nil
 }
 
-// plainNATS replaces the field names in an error of package jetstream by names of options.
+// plainNATS returns the first line of an error of package jetstream, in which names of options
+// replace the field names.
 func plainNATS(err error) error {
 	if err == nil {
 		return nil

@@ -176,7 +176,8 @@ type testFunc struct {
 	env [][]string
 }
 
-// traits are the properties of a function of a test file, or of the functions that it calls.
+// traits are the properties of all functions of a name in the test files of a folder. They do not
+// include the properties of the called functions.
 type traits struct {
 	plain, budget bool
 	env           [][]string

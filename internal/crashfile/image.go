@@ -72,7 +72,7 @@ type Image struct {
 	plain       []uint32        // streams without a definition
 	ackedTop    uint64          // the higher of Acked and AckedToo
 	anyHoles    bool            // the number of evicted records is unknown
-	calls       uint64          // the number of records that the file can hold
+	maxRecords  uint64          // the number of records that the file can hold
 	bigWant     map[uint64]bool // tickets of oversize records whose frames are not found yet
 	bigMore     uint64          // number of further such records, whose tickets are not known
 	unnamed     []uint64        // tickets of found frames that are not in bigWant
@@ -257,8 +257,8 @@ func (im *Image) parse(data []byte) error {
 	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
-	im.calls = im.maxBig() + uint64(slabBytes/layout.SlotBytes*count)
-	im.damagedMark, _ = read(StateDamaged, im.calls)
+	im.maxRecords = im.maxBig() + uint64(slabBytes/layout.SlotBytes*count)
+	im.damagedMark, _ = read(StateDamaged, im.maxRecords)
 	if im.tracked {
 		im.parseBigTable(state, im.maxBig())
 	}
@@ -418,9 +418,9 @@ func (im *Image) finish() {
 	// Each call that has not returned has a slot or a record larger than a slab. More holes than
 	// that result from a damaged ticket.
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
-		im.Evicted = min(left, im.calls)
+		im.Evicted = min(left, im.maxRecords)
 	} else {
-		im.Unreturned = min(left-im.Evicted, im.calls)
+		im.Unreturned = min(left-im.Evicted, im.maxRecords)
 	}
 }
 

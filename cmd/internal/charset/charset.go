@@ -1,4 +1,4 @@
-// Package charset finds and decodes the lines of text in other encodings than UTF-8.
+// Package charset finds and decodes the lines of text in encodings other than UTF-8.
 //
 //	bytes of a file ──► LineEnd ──► one line ──► Append ──► UTF-8
 //

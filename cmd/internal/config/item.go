@@ -91,9 +91,9 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without resets the setting to its default, calls the function do and restores the setting. If the
-// setting is a list, only the given member is removed during the call.
-func (g *givenSetting) without(member int, do func()) {
+// withDefault calls the function do while the setting has its default, and then restores the
+// setting. If the setting is a list, only the given member is removed during the call.
+func (g *givenSetting) withDefault(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
 	value.Set(was)
@@ -208,7 +208,7 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 		now := try()
 		return now == nil || now.Error() != err.Error()
 	}
-	settings[0].without(member, func() { other = differs(try, err, settings[1:], -1) })
+	settings[0].withDefault(member, func() { other = differs(try, err, settings[1:], -1) })
 	return other
 }
 

@@ -53,7 +53,8 @@ func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.C
 	})
 }
 
-// inputsAt returns the inputs that listen on to, the address of a destination.
+// inputsAt returns the inputs that listen on the address of a destination. The argument to is the
+// address.
 func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	network, addresses := reaches(to)
 	for _, in := range c.Inputs {
@@ -71,8 +72,8 @@ func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	return at
 }
 
-// reaches returns the network and the server addresses that to refers to. The argument is the
-// address of a destination.
+// reaches returns the network and the server addresses to which the address of a destination
+// refers. The argument to is the address.
 func reaches(to string) (network string, addresses []string) {
 	scheme, rest, _ := strings.Cut(to, ":")
 	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {

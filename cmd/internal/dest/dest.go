@@ -86,8 +86,8 @@ func (t *Target) Close() {
 	}
 }
 
-// hostOf returns the part of the address after "//". If that is missing, the error shows form, the
-// format of the address.
+// hostOf returns the part of the address after "//". If this part is missing, the error shows form,
+// the format of the address.
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {

@@ -141,7 +141,8 @@ func newJSONEncoder() EncodeFunc {
 	}
 }
 
-// httpServers contains the address format for names of servers that users may take for a scheme.
+// httpServers maps names of servers, which users may write as a scheme, to the format of the
+// address.
 var httpServers = map[string]string{
 	"elasticsearch": "http://HOST:9200/INDEX", "opensearch": "http://HOST:9200/INDEX", "elastic": "http://HOST:9200/INDEX", "es": "http://HOST:9200/INDEX",
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",

@@ -46,8 +46,8 @@ func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// Locate finds the destination for an address, and splits the address at the query. to is the
-// address, and flag is the name of the flag that contains it, for errors.
+// Locate finds the destination for an address, and splits the address at the query. The argument to
+// is the address, and flag is the name of the flag that contains it, for errors.
 func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {

@@ -65,9 +65,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec for the address to. The options in the query of the address have
-// precedence over the flags. Only options for which the function some returns true are allowed.
-// flag is the name of the flag with the address, for errors.
+// Output returns the Spec for an address. The argument to is the address, and flag is the name of
+// the flag that contains it, for errors. The options in the query of the address have precedence
+// over the flags. Only options for which the function some returns true are allowed.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {

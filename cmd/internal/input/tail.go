@@ -103,8 +103,8 @@ func (f *Tail) from() tail.From {
 	return tail.FromStart
 }
 
-// Loops returns an error if one of the followed files is the destination at the address to. In this
-// case, each delivered line would be read again.
+// Loops returns an error if one of the followed files is the destination with the given address. In
+// this case, each delivered line would be read again.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {

@@ -10,8 +10,9 @@ import (
 // shutdown.
 var ErrForced = errors.New("stopped by a second signal")
 
-// SameSignal is how long after the first signal a repetition is ignored. For example, timeout(1)
-// signals a process and then its process group, so that the process receives the signal twice.
+// SameSignal is the time after the first signal in which a repetition of it is ignored. For
+// example, timeout(1) signals a process and then its process group, so that the process receives
+// the signal twice.
 const SameSignal = 250 * time.Millisecond
 
 // Signals counts the signals that end the program.

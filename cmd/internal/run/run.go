@@ -187,8 +187,8 @@ func (p *Pipeline) run() error {
 // error may be blocked.
 const summaryTimeout = time.Second
 
-// drain tells the outputs the deadline of Shutdown. Before the deadline they move their records to
-// the fallback or the spool, which frees memory for readers that wait.
+// drain announces the deadline of Shutdown to the outputs. Before the deadline they move their
+// records to the fallback or the spool, which frees memory for readers that wait.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		outputhook.Drain(out.Delivery, deadline)

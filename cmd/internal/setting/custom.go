@@ -60,8 +60,8 @@ var elsewhere = map[string]string{
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
 }
 
-// UnsupportedHint returns a text for errors: which program supports the destination or input kind.
-// If no program is known, it returns "".
+// UnsupportedHint returns a text for errors. It tells which program supports the destination or
+// input named kind. If no program is known, the text is empty.
 func UnsupportedHint(kind string) string {
 	if where := elsewhere[kind]; where != "" {
 		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)

@@ -36,8 +36,8 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether an address contains a path and no server. to is the address. In a path,
-// "@" has no special meaning.
+// isPath reports whether an address contains a path and no server. The argument to is the address.
+// In a path, "@" has no special meaning.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)

@@ -80,8 +80,8 @@ func redactParam(part string) string {
 // switchValues contains the valid values of a switch.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of err without the secrets in an address. to is the address, which
-// err may contain.
+// RedactError returns the text of err without the secrets of an address that err may contain. The
+// argument to is the address.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)

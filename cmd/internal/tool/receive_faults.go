@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Action returns the function that selects the reaction to each message. It returns nil if all
-// messages are to be accepted.
+// Action returns the function that selects the reaction to each message. It returns nil if no
+// faults are injected.
 func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	if m.Stall == (Stall{}) && m.Reset == 0 && m.Reject == 0 {
 		return nil

@@ -261,7 +261,7 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 		a := &attrs[i]
 		if a.Key == name {
 			a.Value = value
-		} else if rest, ok := within(a, name); ok {
+		} else if rest, ok := nameInGroup(a, name); ok {
 			members := slices.Clone(a.Value.Group())
 			setAttr(members, rest, value)
 			a.Value = slog.GroupValue(members...)
@@ -269,9 +269,9 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// within reports in ok whether a is a group that contains the attribute name. rest is the name
+// nameInGroup reports in ok whether a is a group that contains the attribute name. rest is the name
 // within the group. For example, rest is b if a is the group a and name is a.b.
-func within(a *slog.Attr, name string) (rest string, ok bool) {
+func nameInGroup(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false
 	}
@@ -309,7 +309,7 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
 	for i := range attrs {
 		a := &attrs[i]
-		if rest, ok := within(a, name); ok {
+		if rest, ok := nameInGroup(a, name); ok {
 			a.Value = slog.GroupValue(removeAttr(slices.Clone(a.Value.Group()), rest)...)
 		}
 	}
