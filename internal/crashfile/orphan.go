@@ -22,7 +22,7 @@ type Orphan struct {
 	LeftOut uint64      // number of records omitted because the consumer has them on disk
 
 	f       *os.File
-	next    int               // index of the first record that Take has not returned
+	next    int               // index of the next record to return
 	streams map[uint32]uint32 // maps the stream numbers of the file to the stream numbers of this process
 	dict    batch.Dictionary  // assigns the stream numbers of this process; nil: numbers are unchanged
 	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after it was called
@@ -73,7 +73,7 @@ func lock(path string) (*Orphan, error) {
 }
 
 // Load reads the file into memory and sets Image. It also removes the records that are not
-// delivered: those of undefined streams, and those that the consumer has on disk.
+// delivered: records of undefined streams, and records that the consumer has on disk.
 func (o *Orphan) Load() (err error) {
 	o.Image, err = readImage(o.f, o.Path)
 	o.Lost = 0
@@ -108,9 +108,9 @@ func (o *Orphan) markDamaged() error {
 	return err
 }
 
-// Translate maps the stream numbers of the file to those of this process. If the dictionary panics
-// for a stream, its records are omitted, like the records of an undefined stream. Translate returns
-// the number of omitted records.
+// Translate maps the stream numbers of the file to stream numbers of this process. If the
+// dictionary panics for a stream, its records are omitted, like the records of an undefined stream.
+// Translate returns the number of omitted records.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
