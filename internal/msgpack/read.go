@@ -228,9 +228,9 @@ func Scalar(b []byte) int {
 	return n
 }
 
-// scalars maps the first byte of a value to its encoded length. The length is 0 if the first byte
-// does not determine it or the value is an array or map. It is sized if the second byte is the
-// length of the data.
+// scalars maps the first byte of a value to the encoded length of the value. The length is 0 if the
+// first byte does not determine it, or if the value is an array or map. The constant sized means
+// that the second byte is the length of the data.
 var scalars = func() (sizes [256]uint8) {
 	for c := range sizes {
 		switch c := byte(c); {
