@@ -412,9 +412,8 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 		return next
 	}
 	next := slabs("5")
-	if err := os.RemoveAll(sub); err != nil {
-		t.Fatal(err)
-	}
+	// The output may create its file again during the removal.
+	r.await("the removal", func() bool { return os.RemoveAll(sub) == nil })
 	if _, err := r.p.Change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; the running configuration is unchanged") {
 		t.Fatalf("got %v, want that the change is rejected, because the directory is missing", err)
 	}
@@ -445,7 +444,8 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.begin(text)
-	r.await("the other line", func() bool { return r.read("sub/out.log") == "two\n" })
+	// The first line is repeated if its position was not stored before the run ended.
+	r.await("the other line", func() bool { return strings.TrimPrefix(r.read("sub/out.log"), "one\n") == "two\n" })
 	if messages, err := r.end(); err != nil {
 		t.Errorf("%v\n%s", err, messages)
 	}
