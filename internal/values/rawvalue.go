@@ -3,12 +3,13 @@ package values
 import (
 	"log/slog"
 	"math"
+	"reflect"
 	"time"
 	"unsafe"
 )
 
-// A rawValue has the memory layout of a [slog.Value]. attrsJSON reads texts and numbers directly,
-// because the methods of Value are not inlined and check the kind again.
+// A rawValue has the memory layout of a [slog.Value]. attrsJSON reads it directly, because the
+// methods of Value are not inlined and check the kind again.
 type rawValue struct {
 	num uint64         // the number, or the length of the text
 	typ unsafe.Pointer // rawText, rawNumber, or any other type
@@ -19,10 +20,13 @@ func rawOf(v *slog.Value) *rawValue { return (*rawValue)(unsafe.Pointer(v)) }
 
 func (r *rawValue) text() string { return unsafe.String((*byte)(r.ptr), int(r.num)) }
 
+// any returns the field of Value that has the type typ. See [Shape.kindAny].
+func (r *rawValue) any() any { return *(*any)(unsafe.Pointer(&r.typ)) }
+
 func (r *rawValue) kind() slog.Kind { return *(*slog.Kind)(r.ptr) }
 
 // rawText and rawNumber are the field typ of a text and of a number. If this version of log/slog has
-// another layout, they equal no type, and attrsJSON calls the methods of Value.
+// another layout, they are equal and equal no type, and attrsJSON calls the methods of Value.
 var rawText, rawNumber = rawTypes()
 
 func rawTypes() (text, number unsafe.Pointer) {
@@ -34,7 +38,7 @@ func rawTypes() (text, number unsafe.Pointer) {
 	s, other, first := slog.StringValue(hello), slog.AnyValue(none), slog.Int64Value(-2)
 	text, number = rawOf(&s).typ, rawOf(&first).typ
 	if r := rawOf(&s); r.num != uint64(len(hello)) || r.ptr != unsafe.Pointer(unsafe.StringData(hello)) ||
-		text == number || text == rawOf(&other).typ || number == rawOf(&other).typ {
+		text == number || rawOf(&other).any() != any(none) {
 		return none, none
 	}
 	for _, n := range []struct {
@@ -45,6 +49,13 @@ func rawTypes() (text, number unsafe.Pointer) {
 		{0, slog.BoolValue(false)}, {math.Float64bits(-1.5), slog.Float64Value(-1.5)}, {uint64(time.Hour), slog.DurationValue(time.Hour)},
 	} {
 		if r := rawOf(&n.v); r.num != n.num || r.typ != number || r.kind() != n.v.Kind() {
+			return none, none
+		}
+	}
+	for _, v := range []slog.Value{ // see Shape.kindAny
+		slog.TimeValue(time.Unix(1, 0)), slog.TimeValue(time.Unix(1<<40, 0)), slog.GroupValue(slog.Bool("", true)), slog.AnyValue(slog.KindBool),
+	} {
+		if reflect.TypeOf(rawOf(&v).any()).PkgPath() != "log/slog" {
 			return none, none
 		}
 	}

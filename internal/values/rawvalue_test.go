@@ -1,6 +1,7 @@
 package values
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"testing"
@@ -23,7 +24,8 @@ func TestRawValues(t *testing.T) {
 			slog.Float64("f", float64(n)/3), slog.Any("a", n))
 	}
 	attrs = append(attrs, slog.Bool("b", true), slog.Bool("b", false), slog.Float64("f", math.NaN()), slog.Float64("f", math.Copysign(0, -1)),
-		slog.Time("t", time.Unix(1, 2)), slog.Time("t", time.Time{}), slog.Group("g", "a", 1, "b", "two"), slog.Group("g"), slog.Any("n", nil), slog.Attr{},
+		slog.Time("t", time.Unix(1, 2)), slog.Time("t", time.Time{}), slog.Time("t", time.Unix(1<<40, 0)), slog.Any("id", uuidValuer{}), slog.Any("p", &logValuer{}),
+		slog.Any("l", slog.LevelWarn), slog.Any("e", errors.New("text")), slog.Any("o", &struct{ A int }{1}), slog.Any("x", []any{1, slog.KindBool}), slog.Group("g", "a", 1, "b", "two"), slog.Group("g"), slog.Any("n", nil), slog.Attr{},
 		slog.Any("k", slog.KindInt64), slog.Any("v", slog.Int64Value(3)), slog.Any("l", logValuer{slog.StringValue("text")}), slog.Any("l", logValuer{slog.IntValue(4)}))
 	encode := func(a slog.Attr) string {
 		w := Walker{Leaf: Leaf{Style: &Style{Form: FormJSON}, Cache: new(Cache), Form: FormJSON}, In: &outermost}
@@ -42,6 +44,13 @@ func TestRawValues(t *testing.T) {
 		}
 	}
 }
+
+// uuidValuer has the kind UUID, whose methods are not called, but slog calls LogValue.
+type uuidValuer [16]byte
+
+func (uuidValuer) String() string { return "uuid" }
+
+func (uuidValuer) LogValue() slog.Value { return slog.StringValue("id") }
 
 type logValuer struct{ v slog.Value }
 

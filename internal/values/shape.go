@@ -98,6 +98,8 @@ type Shape struct {
 	count  [2]int    // number of members of a struct in JSON and in MessagePack; -1: depends on the value
 	errors errorType // properties of an error type
 	maps   *mapPool  // memory for iterating over values of a map type
+
+	kindAny bool // a slog.Value with a value of this type has slog.KindAny
 }
 
 // A Field is a field of a struct, including the promoted fields of embedded structs.
@@ -240,6 +242,7 @@ func (b shaper) shape(t reflect.Type) *Shape {
 		kind = kindByKind[t.Kind()]
 	}
 	s.Kind = kind
+	s.kindAny = !t.Implements(methodTypes[0]) && t.PkgPath() != "log/slog" // Value has types of its own for other kinds
 	if kind < Time && kind != Interface && (kind != Pointer || kindOf(t.Elem()) < Time) {
 		s.Methods = methodsOf(t)
 		s.ByAddr = s.Methods

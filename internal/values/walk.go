@@ -46,9 +46,15 @@ func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// attrJSON implements attrsJSON for one attribute. It inlines times, groups and values of
-// slog.KindAny, and calls attr for the others.
+// attrJSON implements attrsJSON for one attribute. It inlines values of slog.KindAny, times and
+// groups, and calls attr for the others.
 func (w *Walker) attrJSON(dst []byte, a *slog.Attr) []byte {
+	if r := rawOf(&a.Value); r.typ != nil && rawText != rawNumber {
+		// The cache of shapes is faster than the methods Kind and Any, which look up the methods of the type.
+		if v := r.any(); shapeOf(v).kindAny {
+			return w.Any(dst, a.Key, v)
+		}
+	}
 	switch a.Value.Kind() {
 	case slog.KindTime:
 		return w.Time(jsontext.AppendKey(dst, a.Key), a.Value.Time(), attrTime)
