@@ -53,7 +53,7 @@ type leases struct {
 	spare   []*Lease // unused leases, for reuse
 	leased  int      // number of slabs in unsettled leases
 	starved bool     // the reader waits until leased decreases
-	waited  bool     // calls waited for slabs when the last lease was released
+	waited  bool     // calls waited for slabs when the last lease was settled
 	acked   uint64   // number of records in settled copies without an older unsettled lease
 }
 
@@ -114,7 +114,7 @@ func (l *Lease) Release() {
 	half := s.lockSome()
 	if l.open == 0 {
 		l.released = true
-		if s.leases.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
+		if l.kind == leasesSlabs {
 			s.leases.freeLocked(l, half)
 		}
 		s.leases.reuseLocked(l)
@@ -130,6 +130,7 @@ func (ls *leases) settledLocked(l *Lease) {
 		return
 	}
 	ls.leased -= l.slabs
+	ls.waited = ls.store.callers.slabs.n > 0 // must precede the release of slabs, which ends the waiting
 	if l.kind == leasesCopy {
 		ls.settleCopiesLocked()
 		ls.settleAheadLocked(l)

@@ -267,3 +267,44 @@ func TestShortage(t *testing.T) {
 		closeNow(t, w)
 	})
 }
+
+// If a call had to wait for the slabs of a batch, the next batch has as many slabs, although no call waits
+// any more. A smaller one would be one more call of the destination.
+func TestBatchAfterAWaitIsLarge(t *testing.T) {
+	for _, mapped := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			o := slab.Options{SlabBytes: 512, SlabCount: 8, WhenFull: slab.Block(), FlushInterval: -1}
+			if mapped {
+				o.Crash = &slab.Crash{Dir: t.TempDir(), Required: true}
+			}
+			w, l, err := New(&o, Consumer{Vectors: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			full := func() bool {
+				w.store.lock()
+				defer w.store.unlock()
+				return w.store.callers.slabs.n > 0
+			}
+			for !full() {
+				go w.Write(make([]byte, 100))
+				synctest.Wait()
+			}
+			for i := range 2 {
+				a, _ := l.Next()
+				if a.slabs != 4 {
+					t.Fatalf("mapped %v: batch %d has %d records in %d slabs, want 4 slabs", mapped, i, a.n, a.slabs)
+				}
+				a.Settle(a.Open())
+				a.Release()
+				synctest.Wait()
+				if full() {
+					t.Fatal("the call still waits")
+				}
+			}
+			l.Close()
+			l.End(t.Context(), true)
+			l.Leave()
+		})
+	}
+}
