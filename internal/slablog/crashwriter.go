@@ -44,7 +44,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	return nil
 }
 
-// putMapped implements WriteRecord for a Writer with mapped memory.
+// putMapped implements WriteRecord for a record that storeMapped has not stored.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.front.lock()
 	if !w.store.crash.file.KnowsStream(m.Stream) {
@@ -52,27 +52,28 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 		w.store.crash.learnStream(m.Stream)
 		w.front.lock()
 	}
-	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
-		return w.putSlow(p, m)
-	}
-	if w.front.storeGuarded(p, m) {
-		return w.putSlowLocked(p, m)
-	}
-	point(ptStoredLocked)
-	w.front.mu.Unlock()
-	point(ptReturn)
-	return nil
+	return w.putSlow(p, m)
 }
 
-// storeGuarded implements block.store for mapped memory and a record that is not the first of its
-// piece. It repeats the code of block.store, because a call would add a tenth to its cost. front.mu
-// is held. After a fault, storeGuarded returns true with store.mu also held; the slabs are then on
-// the heap, and no ticket was issued.
-func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
+// storeMapped is the fast path of WriteRecord for mapped memory. It returns false, with nothing stored
+// and no ticket issued, if the slabs are not mapped or the record needs the slow path. After a fault
+// the slabs are on the heap. It repeats the code of lock and block.store, because each call would
+// add a tenth to its cost.
+func (f *front) storeMapped(p []byte, m batch.Meta) (stored bool) {
+	c := f.store.crash
+	if c == nil || len(p) > f.conf.o.MaxRecord {
+		return false
+	}
+	if !f.mu.TryLock() {
+		f.wait()
+	}
+	if !f.fits(len(p)) || m.Level >= f.flush.Level() || !c.file.KnowsStream(m.Stream) {
+		f.mu.Unlock()
+		return false
+	}
 	old := debug.SetPanicOnFault(true)
-	faulted = true // reset when the store is complete
 	defer func() {
-		if faulted {
+		if !stored {
 			f.catchStore(old, recover())
 		}
 	}()
@@ -86,7 +87,11 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	debug.SetPanicOnFault(old)
 	f.next++
 	f.off, f.end = off+len(p), end
-	return false
+	stored = true
+	point(ptStoredLocked)
+	f.mu.Unlock()
+	point(ptReturn)
+	return true
 }
 
 // catchStore is deferred during a store. It repeats a panic that is not a fault of the mapping.
@@ -99,6 +104,7 @@ func (f *front) catchStore(old bool, r any) {
 	f.closeLocked()
 	f.store.mu.Lock()
 	f.store.crash.caught(r)
+	f.store.unlock()
 }
 
 // writeTombstonesLocked writes the tombstones of oversize records evicted for a record that fits

@@ -73,6 +73,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	var err error
 	var m batch.Meta
 	if w.front.checks {
+		if w.front.storeMapped(p, m) {
+			return len(p), nil
+		}
 		err = w.putChecked(p, m)
 	} else { // WriteRecord, inlined, because a call would add a tenth to the cost
 		if !w.front.mu.TryLock() { // front.lock, inlined
@@ -97,6 +100,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	point(ptPut)
 	if w.front.checks {
+		if w.front.storeMapped(p, m) {
+			return nil
+		}
 		return w.putChecked(p, m)
 	}
 	if !w.front.mu.TryLock() { // front.lock, inlined
@@ -111,8 +117,8 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// putChecked implements WriteRecord for a Writer with mapped slabs or with a MaxRecord below the
-// size of a slab.
+// putChecked implements WriteRecord for a Writer with a MaxRecord below the size of a slab, and for a
+// record that storeMapped has not stored.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if len(p) > w.conf.o.MaxRecord {
 		return w.Refuse(batch.Oversize)
