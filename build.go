@@ -57,8 +57,8 @@ type builder struct {
 	duration string // format of durations in all outputs; "" leaves the choice to each encoder
 }
 
-// fault adds an error about an option. The parameter place is the position of the option in the
-// arguments.
+// fault adds an error about an option to b.faults. place names the option by its position in the
+// arguments, such as "output 1".
 func (b *builder) fault(place, format string, args ...any) {
 	b.faults = append(b.faults, fmt.Errorf("forebay: cannot %s: %s: %w", b.what, place, fmt.Errorf(format, args...)))
 }
@@ -123,8 +123,8 @@ func (b *builder) core(cfg *config) *core {
 func (b *builder) undo(c *core) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	// After a fault, connect has not marked the first output of each writer, so every output counts
-	// as first.
+	// If an option is invalid, connect is not called, and no output is marked as the first one
+	// with its writer. runEach skips outputs without this mark, so undo marks all of them.
 	for _, o := range c.outputs {
 		o.first = true
 	}
@@ -158,8 +158,8 @@ func (b *builder) givenNames(cfg *config) {
 	}
 }
 
-// place returns the text that errors contain: the given position with the function that made o,
-// such as "output 1 (forebay.File)".
+// place returns the position of o for errors. It appends the name of the function that made o, as
+// in "output 1 (forebay.File)".
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -184,8 +184,8 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	}
 }
 
-// addUnrouted adds an output without a Route. Outputs with the same encoder share a route, which
-// the map shared contains.
+// addUnrouted adds an output that was given without a Route. Outputs with equal encoders share
+// one route. The map shared contains these routes by encoder.
 func (b *builder) addUnrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
@@ -369,7 +369,7 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-// defaultNames names the outputs without the option Name.
+// defaultNames gives a default name to each output without the option Name.
 func (b *builder) defaultNames(c *core) {
 	for _, o := range c.outputs {
 		if o.name != "" {

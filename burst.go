@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// begin adds a burst for the message of an omitted record, if there is none.
+// begin adds a burst for the message of rec, a record that Sample omits. It does nothing if the
+// slot already has a burst with the same key.
 func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Record) {
 	t := &c.bursts
 	t.mu.Lock()
@@ -26,8 +27,9 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// tick logs the bursts that have ended. It runs in the timer's goroutine and sets the timer again
-// only after everything is logged, so that a hanging destination blocks at most one such goroutine.
+// tick logs the bursts that have ended. It runs in the goroutine of a timer. It restarts the
+// timer only after all bursts are logged, so a hanging destination blocks at most one of these
+// goroutines.
 func (c *core) tick() {
 	t := &c.bursts
 	defer func() {
@@ -42,8 +44,8 @@ func (c *core) tick() {
 	c.logBursts(t.removeEnded(false))
 }
 
-// endBursts ends and logs all bursts. It returns when they are logged or when ctx ends. A hanging
-// write continues in the background.
+// endBursts ends all bursts and logs them. It returns when the bursts are logged or when ctx
+// ends. If a write hangs, it continues in the background.
 func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return

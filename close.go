@@ -129,8 +129,8 @@ func (c *core) closeTimeout() time.Duration {
 	return longest
 }
 
-// limit returns the context that bounds a Close called with ctx. If an output writes its remaining
-// records to disk, that context ends later than ctx, to leave time for writing.
+// limit returns the context that bounds a Close called with ctx. If Close may write remaining
+// records to a disk queue, that context ends later than ctx, to leave time for writing.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, o := range c.outputs {
 		if _, ok := o.w.(shutdowner); ok && o.closes && o.direct == nil {
@@ -150,9 +150,9 @@ type outcome struct {
 	err        error
 }
 
-// runEach calls do(o, ctx) concurrently for every output o for which applies(o) is true. It returns
-// the results when all calls have returned, or earlier when the parameter until, a context, ends. A
-// hanging call continues in the background, and its result is discarded.
+// runEach calls do(o, ctx) concurrently for each output o for which applies(o) is true. It
+// returns the results when all calls have returned or when the context until ends. A call that
+// has not returned by then continues in the background, and its result is discarded.
 func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -254,8 +254,8 @@ func (o *output) exclusively(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// ends reports whether Close must act on o. For a direct output, Close must at least wait for the
-// write in progress.
+// ends reports whether Router.Close must call end for o. For a direct output this is always the
+// case, because Close must at least wait for the write in progress.
 func (o *output) ends() bool { return o.closes || o.flushes() || o.direct != nil }
 
 // end flushes the output. It closes the writer if the Router has to close it.
@@ -294,8 +294,8 @@ func callAll(fs ...func() error) (err error) {
 	return err
 }
 
-// endDirect flushes and closes the writer of a direct output. While a write in progress does not
-// return, endDirect does not return either; it closes the writer after that write.
+// endDirect flushes and closes the writer of a direct output. It first waits for the write in
+// progress, even after ctx has ended, because the writer must not be closed during a write.
 func (o *output) endDirect(ctx context.Context) error {
 	if err := o.direct.lockCtx(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -317,7 +317,8 @@ func (o *output) endDirect(ctx context.Context) error {
 	return callAll(flush, o.sync, o.closeWriter)
 }
 
-// sync commits the output to stable storage. It does nothing if the writer does not support that.
+// sync calls the writer's method Sync, which commits the records to stable storage. It returns
+// nil if the writer has no such method, or if the file does not support syncing.
 func (o *output) sync() error {
 	s, ok := o.w.(synchronous)
 	if !ok {

@@ -84,8 +84,8 @@ type step struct {
 	redact bool    // redact the record; this is the first step, if there are rules
 }
 
-// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
-// redacted only in the records that compose emits.
+// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes
+// are stored without redaction. compose puts them into a record, which is redacted as a whole.
 type openGroup struct {
 	name  string
 	attrs []slog.Attr
@@ -125,8 +125,8 @@ func (c *core) plan() {
 	}
 }
 
-// refuse counts a record that was logged after Close, and reports the first such record. A program
-// that logs after closing its log rarely intends to. It may also exit immediately, so refuse waits
+// refuse counts a record that was logged after Close. It reports the first such record, because a
+// program rarely logs after Close on purpose. The program may exit immediately, so refuse waits
 // until the report is written.
 func (c *core) refuse() {
 	if c.refused.Add(1) == 1 {

@@ -26,7 +26,8 @@ var (
 // panicError is an error that wraps the value of a panic.
 type panicError struct{ value any }
 
-// Error formats the value of the panic. A panic of the value's own methods is part of the text.
+// Error returns "panic: " followed by the value of the panic as text. If a method of the value
+// panics in turn, the text describes that panic.
 func (e panicError) Error() string { return "panic: " + describe(e.value) }
 
 // describe formats v. If a method of v panics, fmt recovers the panic and describes it in the text.
@@ -94,12 +95,16 @@ type direct struct {
 	name   string // name of the first output with this writer
 	events *reporter
 
-	// trouble is set if torn or failing is set. The gate guards trouble, torn and failing.
+	// trouble is true if torn is true or failing is not 0. These three fields are guarded by the
+	// gate.
 	trouble bool
 	torn    bool   // only part of the last record was written, so the next write begins with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of when the current write was found stuck; 0 if there is none
+	// failedAt is the time of the first failure since the last success. stuckAt is the time at
+	// which the current write was found stuck. Both are Unix times in nanoseconds, and 0 means
+	// none.
+	failedAt, stuckAt atomic.Int64
 
 	skipped atomic.Uint64 // number of records skipped since the current write was found stuck
 }
@@ -120,8 +125,9 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	return d
 }
 
-// troubleSince returns the earlier of two times: the first failure since the last success, and when
-// the current write was found stuck. It is zero while the writer works.
+// troubleSince returns the time of the first failure since the last success, or the time at which
+// the current write was found stuck, whichever is earlier. It returns the zero time if there is
+// neither.
 func (d *direct) troubleSince() time.Time {
 	at := d.failedAt.Load()
 	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
@@ -170,8 +176,8 @@ func (d *direct) writeAfterFailure(p []byte, t *tally) error {
 	return d.finish(p, q, n, err, t)
 }
 
-// finish handles the result (n, err) of a Write of q, which is p, possibly after a newline. It
-// writes the missing bytes and leaves the gate.
+// finish handles the result (n, err) of a Write of q. q is p, or a newline followed by p. finish
+// writes the missing bytes and unlocks the gate.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
@@ -255,7 +261,7 @@ func (d *direct) fail(err error, t *tally, op string) {
 	}
 }
 
-// abandon leaves the gate after a write of p that panicked or called runtime.Goexit. It assumes
+// abandon unlocks the gate after a write of p that panicked or called runtime.Goexit. It assumes
 // that a part of p was written. recovered is the result of recover.
 func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
@@ -267,6 +273,6 @@ func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	return err
 }
 
-// lineBased reports whether the record ends with a newline. For such records, an additional newline
-// is harmless and ends a torn record.
+// lineBased reports whether the record ends with a newline. After part of such a record has been
+// written, a newline ends the broken line, so that the next record is on a separate line.
 func lineBased(p []byte) bool { return len(p) > 0 && p[len(p)-1] == '\n' }

@@ -44,10 +44,10 @@
 // with one exception: with WhenFull "block", a hanging destination blocks the caller, which
 // then logs to no other output either.
 //
-// Outputs with the same encoder share its result: the record is encoded once for all of them.
-// A [Route] groups such outputs explicitly. Outputs without a Route share the default encoder.
-// Outputs that are given the same Encoder value share it, too. The methods that
-// convert a value to text (LogValue, String, Error) are called once per encoder.
+// Outputs with the same encoder share its result: the record is encoded once for all of them. A
+// [Route] groups such outputs explicitly. Outputs without a Route share the default encoder.
+// Outputs that are given the same Encoder value share its result, too. The methods that convert a
+// value to text (LogValue, String, Error) are called once per encoder.
 //
 // If a program writes to a broken pipe on file descriptor 1 or 2, the Go runtime terminates it
 // with SIGPIPE; no library can prevent that. On other descriptors EPIPE fails only that

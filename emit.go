@@ -186,8 +186,8 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn has appended but not returned
 	}()
 	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions.
-	// Attributes that fn returns in a slice of its own are copied, because reset must not clear
-	// that slice.
+	// If fn returns another slice, its attributes are copied, because reset must not clear a
+	// slice of the caller.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

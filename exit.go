@@ -25,7 +25,7 @@ type registry struct {
 	cores map[*core]struct{}
 }
 
-// add adds c. The registry keeps c in memory until it is removed.
+// add adds c. The registry keeps c in memory until c is removed.
 func (l *registry) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

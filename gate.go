@@ -8,50 +8,51 @@ import (
 	"time"
 )
 
-// A gate is the lock of one direct output. A section is the time in which one caller holds it,
-// usually for one write. A gate differs from sync.Mutex in three ways: it detects a section that
-// does not end; the atomic operation that ends a section also counts it, so that accounting costs
-// nothing extra per record; and it can turn waiting callers away, because they wait on a channel.
+// A gate is the lock of one direct output. A critical section is the time during which one caller
+// holds the gate, usually for one write. A gate differs from sync.Mutex in three ways. It detects
+// a critical section that does not end. The atomic operation that ends a critical section also
+// counts it, so accounting costs nothing extra per record. Callers wait on a channel, so the gate
+// can turn waiting callers away.
 //
-// An uncontended gate costs two compare-and-swaps. If the gate is held, a caller spins briefly and
-// then waits for a token, which the end of each section sends while there are waiters. After a long
-// wait, a waiter prevents newcomers from overtaking it.
+// An uncontended gate costs two compare-and-swaps. If the gate is held, a caller spins briefly
+// and then waits for a token. The end of each critical section sends a token if there are
+// waiters. After a long wait, a waiter prevents newcomers from overtaking it.
 //
-// A section is stuck if it has not ended for about the duration busy while there are waiters. Then
-// all waiters leave, and later callers are turned away at once until the section ends. As long as
-// sections end, however slowly, callers wait.
+// A gate is stuck if a critical section has not ended after about the duration busy and there are
+// waiters. Then all waiters leave, and later callers are turned away at once until the critical
+// section ends. As long as critical sections end, however slowly, callers wait.
 type gate struct {
-	// state packs the flags below, the number of waiters and the number of completed sections
-	// into one word, so that one atomic operation changes all of them.
+	// state packs the flags below, the number of waiters and the number of completed critical
+	// sections into one word, so that one atomic operation changes all of them.
 	state atomic.Uint64
 	wake  chan struct{} // holds the token that wakes one waiter; capacity 1
 	busy  time.Duration
 
-	onStuck func() // called with mu held when a section is found stuck; may be nil
-	onFree  func() // called with mu held when a stuck section has ended; may be nil
+	onStuck func() // called with mu held when the gate is found stuck; may be nil
+	onFree  func() // called with mu held when the gate is no longer stuck; may be nil
 
 	// mu is held for a few instructions. Under it, only the lock of the event queue is acquired.
 	mu      sync.Mutex
-	folded  uint64        // completed sections that no longer fit into state
-	freed   chan struct{} // closed by the method leave at the end of the current section; nil unless a lockCtx waits
-	watch   *time.Timer   // timer that checks the section; nil if there was no recent waiter
+	folded  uint64        // completed critical sections that no longer fit into state
+	freed   chan struct{} // closed by the method leave at the end of the current critical section; nil unless a lockCtx waits
+	watch   *time.Timer   // timer that checks whether the gate is stuck; nil if there was no recent waiter
 	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
 	ticked  time.Time     // time of the last tick
-	seen    uint64        // completed sections at the last tick
-	idle    int           // ticks without a completed section
+	seen    uint64        // completed critical sections at the last tick
+	idle    int           // ticks without a completed critical section
 }
 
 const (
-	gateHeld    = 1 << iota // a caller is in a section
+	gateHeld    = 1 << iota // a caller holds the gate
 	gateStarved             // a waiter has waited longer than gateStarve: only waiters may enter
-	gateStuck               // the section does not end; implies gateHeld
+	gateStuck               // the current critical section does not end; implies gateHeld
 	gateClosed              // no writer may enter again
-	gateWatched             // the end of the section must close freed
-	gateNoWrite             // the section is a flush or close, which is not counted as a write
+	gateWatched             // the end of the critical section must close freed
+	gateNoWrite             // the gate is held for a flush or close, which is not counted as a write
 
 	gateWaiter    = 1 << 6 // unit of the number of waiters, which has 24 bits
 	gateWaiters   = (1<<24 - 1) * gateWaiter
-	gateDone      = 1 << 30 // unit of the number of completed sections, which has 33 bits
+	gateDone      = 1 << 30 // unit of the number of completed critical sections, which has 33 bits
 	gateFold      = 1 << 63 // flag: the count must be moved to the field folded
 	gateFoldCount = gateFold / gateDone
 
@@ -59,8 +60,8 @@ const (
 	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateNoWrite | gateWaiters | gateFold
 )
 
-// How long a caller that finds the gate held spins before it waits for a token. A section is
-// usually a write of about half a microsecond.
+// These constants determine how long a caller that finds the gate held spins before it waits for
+// a token. A critical section is usually a write of about half a microsecond.
 const (
 	gateSpins  = 8  // number of attempts to enter without yielding
 	gatePause  = 16 // loads of the state between two of these attempts
@@ -70,12 +71,12 @@ const (
 // gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
-// While there are waiters, a timer checks the gate gateTicks times per duration busy. At check
-// number gateTicks-1 without a completed section the section counts as stuck, so that no caller
-// waits longer than busy.
+// gateTicks is the number of times that a timer checks the gate per duration busy while there are
+// waiters. After gateTicks-1 checks without a completed critical section the gate counts as
+// stuck, so that no caller waits longer than busy.
 const gateTicks = 8
 
-// init sets the time after which a section is stuck. The zero gate is not usable.
+// init sets the time after which the gate is stuck. The zero gate is not usable.
 func (g *gate) init(busy time.Duration) {
 	g.busy = busy
 	g.wake = make(chan struct{}, 1)
@@ -90,13 +91,13 @@ const (
 	foundClosed
 )
 
-// tryLock enters the gate if that is possible without waiting.
+// tryLock acquires the gate if that is possible without waiting.
 func (g *gate) tryLock() bool {
 	s := g.state.Load()
 	return s&gateBarred == 0 && g.state.CompareAndSwap(s, s|gateHeld)
 }
 
-// unlock ends a section that was entered by tryLock or lock.
+// unlock releases the gate after tryLock or lock, and counts one completed critical section.
 func (g *gate) unlock() {
 	s := g.state.Load()
 	if s&gateSlow != 0 || !g.state.CompareAndSwap(s, s-gateHeld+gateDone) {
@@ -104,8 +105,8 @@ func (g *gate) unlock() {
 	}
 }
 
-// lock waits until the caller enters the gate, is turned away, or finds the gate closed. Callers
-// try tryLock first.
+// lock waits until the caller holds the gate, is turned away because the gate is stuck, or finds
+// the gate closed. Callers try tryLock first.
 func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
@@ -143,8 +144,8 @@ func refusal(s uint64) entry {
 	return turnedAway
 }
 
-// queue adds the caller to the waiters and waits for a token until the caller enters or is turned
-// away.
+// queue adds the caller to the waiters and waits for tokens until the caller holds the gate or is
+// turned away.
 func (g *gate) queue() entry {
 	for { // until the caller is a waiter
 		s := g.state.Load()
@@ -157,8 +158,8 @@ func (g *gate) queue() entry {
 			}
 			continue
 		}
-		// The waiter is added in the same atomic operation that verifies that the gate is held, so
-		// the end of the section finds the waiter and sends a token.
+		// The waiter is added in the same atomic operation that verifies that the gate is held,
+		// so the end of the critical section finds the waiter and sends a token.
 		if g.state.CompareAndSwap(s, s+gateWaiter) {
 			break
 		}
@@ -179,7 +180,8 @@ func (g *gate) queue() entry {
 				}
 				continue
 			}
-			// Another caller has entered. The end of that caller's section sends a token again.
+			// Another caller has acquired the gate. When that caller releases the gate, it sends
+			// a token again.
 			if s&gateStarved == 0 && time.Since(begun) > gateStarve {
 				if !g.state.CompareAndSwap(s, s|gateStarved) {
 					continue
@@ -215,8 +217,8 @@ func (g *gate) token() {
 	}
 }
 
-// leave ends a section in any state. It adds delta to the state, sets the given flags, and wakes
-// waiting callers.
+// leave releases the gate in any state. It adds delta to the state, sets the given flags, and
+// wakes waiting callers.
 func (g *gate) leave(delta, flags uint64) {
 	var s uint64
 	for {
@@ -250,8 +252,9 @@ func (g *gate) leave(delta, flags uint64) {
 	}
 }
 
-// fold replaces the state s by n, which lacks the top bit of the section count, and adds the value
-// of that bit to g.folded. It returns false if the state has changed.
+// fold prevents an overflow of the count of critical sections in the state. It replaces the state
+// s by n, which lacks the top bit of the count, and adds the value of that bit to g.folded. It
+// returns false if the state has changed.
 func (g *gate) fold(s, n uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -262,8 +265,8 @@ func (g *gate) fold(s, n uint64) bool {
 	return true
 }
 
-// lockCtx enters the gate for a flush or close, or returns an error if ctx ends first. It waits
-// even for a stuck section, and it also enters a closed gate.
+// lockCtx acquires the gate for a flush or close, or returns an error if ctx ends first. It waits
+// even while the gate is stuck, and it also acquires a closed gate.
 func (g *gate) lockCtx(ctx context.Context) error {
 	for {
 		s := g.state.Load()
@@ -278,8 +281,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// leave needs mu to handle the flag gateWatched. mu is held here, so leave finds the
-		// channel.
+		// leave acquires mu before it handles the flag gateWatched. mu is held here, so leave
+		// finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {
@@ -293,8 +296,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 	}
 }
 
-// unlockCtx ends a section that was entered by lockCtx. If closed is set, no writer can enter the
-// gate again.
+// unlockCtx releases the gate after lockCtx. If closed is set, no writer can acquire the gate
+// again.
 func (g *gate) unlockCtx(closed bool) {
 	if closed {
 		g.leave(0, gateClosed)
@@ -305,12 +308,12 @@ func (g *gate) unlockCtx(closed bool) {
 
 // gateCount is the number of writes through a gate.
 type gateCount struct {
-	done    uint64 // sections completed
-	pending uint64 // sections begun or waited for
+	done    uint64 // critical sections completed
+	pending uint64 // critical sections begun or waited for
 	stuck   bool
 }
 
-// count returns the counts of the gate. It does not wait for the current section.
+// count returns the counts of the gate. It does not wait for the current critical section.
 func (g *gate) count() gateCount {
 	g.mu.Lock()
 	s := g.state.Load()
@@ -322,7 +325,7 @@ func (g *gate) count() gateCount {
 	return c
 }
 
-// arm starts the timer that checks the current section, unless the timer is running.
+// arm starts the timer that checks whether the gate is stuck, unless the timer is running.
 func (g *gate) arm(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -339,7 +342,7 @@ func (g *gate) arm(now time.Time) {
 	g.watch = time.AfterFunc(g.tick(), func() { g.check(id) })
 }
 
-// tick returns the interval between two checks of a section.
+// tick returns the interval between two checks of the gate.
 func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
 
 // check handles one tick of the timer with the number id.
@@ -352,7 +355,7 @@ func (g *gate) check(id uint64) {
 	}
 }
 
-// checkLocked reports whether the section has just become stuck. If it has not, and there are
+// checkLocked reports whether the gate has just become stuck. If it has not, and there are
 // waiters, checkLocked schedules another tick.
 func (g *gate) checkLocked() bool {
 	for {
@@ -369,8 +372,8 @@ func (g *gate) checkLocked() bool {
 			g.idle++
 			break
 		}
-		// The section count is part of s, so a successful swap proves that no section has ended
-		// since the Load.
+		// The count of critical sections is part of s, so a successful swap proves that no
+		// critical section has ended since the Load.
 		if g.state.CompareAndSwap(s, s|gateStuck) {
 			g.watch = nil
 			if g.onStuck != nil {

@@ -9,14 +9,13 @@ import (
 // A nameLevels holds the levels of the loggers with one name. The three levels are read for each
 // record and changed only by [Router.SetLevel].
 //
-// A level set for the name applies to all outputs, including outputs without a level. So does a
-// level set for a name above it, such as "db" above "db.pool". If none is set, outputs without a
-// level accept slog.LevelInfo and above.
+// A level set for the name, or for a name above it such as "db" above "db.pool", applies to all
+// outputs. If no such level is set, outputs without a level accept slog.LevelInfo and above.
 type nameLevels struct {
 	name  string
 	least slog.LevelVar // records below it are discarded; set by SetLevel, or else minLevel
 	own   slog.LevelVar // the level of outputs without a level
-	floor slog.LevelVar // no output accepts a level below it; if core.exact is set, some output accepts every level from it on
+	floor slog.LevelVar // no output accepts a lower level; if core.exact is set, some output accepts each level at or above floor
 }
 
 // names holds the levels of a core by name. The name of the root is "".
@@ -46,7 +45,8 @@ func (g *names) get(name string) *nameLevels {
 	return l
 }
 
-// setLevel sets the level of a name. nil removes it, so that the name inherits a level.
+// setLevel sets the level of a name. If l is nil, setLevel removes the level, and the name
+// inherits one.
 func (g *names) setLevel(name string, l slog.Leveler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -87,8 +87,8 @@ func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, a
 	}
 }
 
-// mayAccept reports whether a record of the level may be accepted. It takes one atomic load. Calls
-// at a disabled level usually end here.
+// mayAccept reports whether any output may accept a record of the level. It needs only one atomic
+// load, because most calls at a disabled level end here.
 func (l *Logger) mayAccept(level slog.Level) bool {
 	return l != nil && l.h.levels != nil && level >= l.h.levels.floor.Level()
 }
@@ -128,10 +128,10 @@ func (l *Logger) WithContext(ctx context.Context) *Logger {
 // loggerKey is the key of the attribute that holds the name of a [Logger.Named].
 const loggerKey = "logger"
 
-// Named returns a Logger whose records have the attribute "logger" with the given name, and
-// whose level can be set by name at run time; see [Router.SetLevel]. Calling Named on a named
-// Logger appends to the name: log.Named("db").Named("pool") is log.Named("db.pool"). The name
-// "db.pool" inherits the level of "db" until it is given one.
+// Named returns a Logger whose records have the attribute "logger" with the given name, and whose
+// level can be set by name at run time; see [Router.SetLevel]. Calling Named on a named Logger
+// appends to the name: log.Named("db").Named("pool") is log.Named("db.pool"). The name "db.pool"
+// inherits the level of "db" until a level is set for "db.pool".
 //
 // Names are retained for the lifetime of the Router. They should be constants, not taken from
 // input.
@@ -172,8 +172,8 @@ func (l *Logger) Slog() *slog.Logger {
 	return slog.New(&l.h)
 }
 
-// log implements all logging methods. They call it directly, because callerPC depends on the number
-// of stack frames. ctx is nil for methods without a context.
+// log implements all logging methods. These methods must call log directly, because callerPC
+// skips a fixed number of stack frames. ctx is nil for methods without a context.
 func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx context.Context) {
 	c := l.h.core
 	if !c.exact && !l.h.enabled(level) {

@@ -40,18 +40,19 @@ func (l *Logger) Router() *Router {
 	return l.h.core.router
 }
 
-// Close closes the Router of l, which all Loggers derived from l share. It is [Router.Close]
-// without a deadline: the limit is 5 s, or the longest CloseTimeout of an output. The error is
-// nil if no record was lost. Otherwise it is also written to standard error, because a deferred
-// call discards it. For each output Close also writes a line with the number of records that it has
-// dropped before, by reason, and a line with the number of records that it keeps on disk for the next
-// start, and their directory. Close may be called more than once.
+// Close closes the Router of l, which all Loggers derived from l share. It calls [Router.Close]
+// without a deadline: the limit is 5 s, or the longest CloseTimeout of an output.
 //
-// The error covers only records lost by this Close, not those dropped earlier, for example because
-// an output was full or its server rejected them. [Router.Stats] has both.
+// The error is nil if this call lost no record. Records dropped earlier, for example because
+// memory was full or the server rejected them, cause no error; [Router.Stats] counts both.
 //
-// A program that exits without Close or [Exit] loses the records in memory, usually those of
-// the last 100 ms; see docs/EXITS.md.
+// The first call writes to standard error: the error, because a deferred call discards it; for
+// each output, the number of records dropped earlier, by reason; and for each output, the number
+// of records kept on disk for the next start, with their directory. Close may be called more than
+// once.
+//
+// A program that exits without Close or [Exit] loses the records in memory, usually those of the
+// last 100 ms; see docs/EXITS.md.
 func (l *Logger) Close() error {
 	r := l.Router()
 	if r == nil {
@@ -66,7 +67,7 @@ func (l *Logger) Close() error {
 	}
 	for _, o := range rep.Outputs {
 		dropped := o.Dropped
-		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0 // the program asked for the former, and err has the latter
+		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0 // the program requested sampling, and err contains the losses of the shutdown
 		if n := dropped.Total(); n > 0 {
 			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s dropped since the start (%v)\n", o.Name, plural.Records(n), dropped)
 		}

@@ -98,10 +98,10 @@ func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 // a burst from records that share a message by design, such as those of accesslog.
 //
 // The next record logged after others were left out has the attribute "repeated" with their
-// number. If there is none, a separate record with the level, the message, the name of the
-// logger and "repeated" is logged one to two seconds after the last record, or when the Router
-// is flushed or closed. Records left out are counted as dropped{sampled} by each output that
-// would have accepted them.
+// number. If no such record follows, a separate record with the level, the message, the name of
+// the logger and "repeated" is logged one to two seconds after the last record, or when the
+// Router is flushed or closed. Records left out are counted as dropped{sampled} by each output
+// that would have accepted them.
 //
 // Sample may be given for several levels. By default all records are logged. Each Sample
 // tracks 4096 messages, at 40 bytes each; with more messages, some are logged more often.
@@ -118,8 +118,8 @@ func SyncLevel(level slog.Level) Option {
 }
 
 // CloseOnExit makes [Exit] close the router. Exit needs a reference to the router, so the garbage
-// collector cannot free it before it is closed. By default, Exit does not close a Router; [New]
-// sets CloseOnExit.
+// collector cannot free the router before it is closed. By default, Exit does not close a Router;
+// [New] sets CloseOnExit.
 func CloseOnExit() Option {
 	return optionFunc(func(c *config) { c.onExit = true })
 }
@@ -152,9 +152,10 @@ func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 // Forever is a [BusyTimeout] that never drops a record: callers wait until the write returns.
 const Forever time.Duration = math.MaxInt64
 
-// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It must
-// be positive. If the Write takes longer, callers no longer wait until it returns, and their
-// records are counted as dropped{busy}. With the default of 250 ms, no call is delayed by more than
+// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It
+// must be positive. If the Write takes longer, callers stop waiting, and all records logged until
+// the Write returns are counted as dropped{busy}. With the default of 250 ms, no call is delayed
+// by more than
 // 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400 records
 // logged during that time. With [Forever] no record is lost, and a call waits as long as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
@@ -323,8 +324,8 @@ func makeDir(dir string) error {
 // destination is slow or down: "block-for=250ms" waits at most that long and then drops the
 // record, "block" waits until there is room, "drop-newest" and "drop-oldest" do not wait, and
 // "spill" moves the oldest records to the [Spool] and waits for the disk, at most 5 s. After one
-// call has waited for the whole time without success, later calls with "block-for" and "spill" do
-// not wait until memory is freed. The default is "spill" for an output with a Spool, and
+// call has waited for the whole time without success, later calls with "block-for" and "spill"
+// give up at once until memory is freed. The default is "spill" for an output with a Spool, and
 // "block-for=250ms" for others. Dropped records are counted.
 func WhenFull(policy string) OutputOption {
 	return deliverySetting("forebay.WhenFull", func(o *deliver.OutputOptions) (err error) {

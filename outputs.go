@@ -31,9 +31,9 @@ func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 // caller, and the caller's record does not reach the remaining outputs. With the default
 // (slab.BlockFor) the wait ends after one timeout.
 //
-// An output without a Route and without the option Encoder may get its encoder from w: if w has a
-// method WriteRecord, or Direct is given, and w has a method Encoder() encode.Encoder, that method
-// is called.
+// w may provide the encoder: the result of its method Encoder() encode.Encoder is used if neither
+// a Route nor the option Encoder sets an encoder. This applies to a w with a method WriteRecord,
+// and to outputs with Direct.
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	o := newSpec(OutputSpec{kind: writerKind}, opts)
 	if _, ok := w.(recorder); ok || o.direct {
@@ -54,10 +54,10 @@ func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 // the type of w must be comparable: pass a pointer instead of a function or a struct with slices.
 // The Write of w must not retain its argument.
 //
-// A direct output completes short writes. A failed write is not repeated, and the record is counted
-// as dropped{failed}. If part of the record was written, the remainder is tried once more. If that
-// fails as well, the record is torn. If records end with a newline, the next record is preceded by
-// a newline, so that only the torn record is damaged.
+// A direct output completes short writes. A failed write is not repeated, and the record is
+// counted as dropped{failed}. If part of the record was written, the remainder is tried once
+// more. If that fails as well, the record remains incomplete. If records end with a newline, a
+// newline is written before the next record, so that only the incomplete record is damaged.
 func Direct() OutputOption {
 	return writerOption(func(o *OutputSpec) { o.direct = true })
 }
@@ -114,9 +114,9 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	return deliver.ToWriteCloser(f), nil
 }
 
-// Rotate starts a new file before the current one would exceed maxBytes, and keeps the given number
-// of old files (0: all). Only a single record larger than maxBytes makes a file exceed it. By
-// default the file does not rotate because of its size.
+// Rotate starts a new file before the current one would exceed maxBytes, and keeps the given
+// number of old files (0: all). Only a single record larger than maxBytes makes a file exceed
+// maxBytes. By default the file does not rotate because of its size.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		var err error

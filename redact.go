@@ -73,7 +73,8 @@ func (h *handler) redact(s *scratch) {
 	s.redacted = true
 }
 
-// errWithheld is reported when all of a record except its level and time is withheld.
+// errWithheld is reported if redaction did not complete. The record is then logged with its level
+// and time only.
 var errWithheld = errors.New("forebay: the content of a record was withheld, because a method of one of its values called runtime.Goexit")
 
 // withhold removes the message and the attributes of the record in s. The remaining level and time

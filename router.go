@@ -214,7 +214,7 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 }
 
 // handleIn implements handle if there are functions given with the option Context. The record is
-// logged even if one of them calls runtime.Goexit.
+// logged even if one of these functions calls runtime.Goexit.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {

@@ -104,8 +104,8 @@ func newScratch(routes int) *scratch {
 	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
 }
 
-// borrow gets memory from bigRecords for the next record, as much as the largest recent record
-// needed.
+// borrow gets memory for the next record from bigRecords. Its size is the size of the largest
+// recent record.
 func (s *scratch) borrow() {
 	s.borrowed, _ = bigRecords.Get(s.want)
 	s.buf = s.borrowed[:0]

@@ -72,7 +72,7 @@ func (s *SlabWriter) Flush(ctx context.Context) error { return s.out.Flush(ctx) 
 func (s *SlabWriter) Sync() error { return s.out.Sync() }
 
 // Close refuses new records and writes the accepted ones, within CloseTimeout (default 5 s). The
-// error is nil if none was lost. Close may be called more than once.
+// error is nil if no record was lost. Close may be called more than once.
 func (s *SlabWriter) Close() error { return s.out.Close() }
 
 // Stats returns a snapshot of the counters. It does not wait for the writer.

@@ -141,8 +141,9 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// accountNow returns the account of the output. It reads the counters in such an order that a record
-// that is written at the same time counts as pending, instead of being missing.
+// accountNow returns the account of the output. It reads the counters of outcomes before the
+// counter of accepted records, so a record that is written at the same time counts as pending and
+// is not missing.
 func (o *output) accountNow() (a batch.Account) {
 	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
@@ -155,7 +156,7 @@ func (o *output) accountNow() (a batch.Account) {
 		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
 		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
 	default:
-		a.Dropped[batch.Failed] = o.failed.Load() // read before the field done, which includes it
+		a.Dropped[batch.Failed] = o.failed.Load() // read before the field done, because done includes failed writes
 		a.Dropped[batch.Busy] = o.busy.Load()
 		n := o.direct.count()
 		a.Delivered = n.done - a.Dropped[batch.Failed]

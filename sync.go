@@ -19,9 +19,9 @@ import (
 // syncTimeout limits the time a caller waits for the delivery of its record.
 const syncTimeout = 250 * time.Millisecond
 
-// sync waits until the records logged so far are delivered, for at most syncTimeout. It returns no
-// error, because the remaining records are delivered later. It does not probe a destination whose
-// circuit is open.
+// sync waits until the records logged so far are delivered, for at most syncTimeout. It returns
+// no error, because the remaining records are delivered later. It does not probe a destination
+// whose circuit breaker is open.
 func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
@@ -44,7 +44,7 @@ func (c *core) lastSync() {
 			continue
 		}
 		why := "after " + syncTimeout.String()
-		if ctx.Err() == nil { // Flush failed at once, because the circuit is open
+		if ctx.Err() == nil { // Flush failed at once, because the circuit breaker is open
 			why = "at once: " + r.err.Error()
 		}
 		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may exit now; %s not delivered %s\n", o.name, plural.Records(n), why)

@@ -26,7 +26,7 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-// follows reports whether the output has no level of its own and uses the logger's.
+// follows reports whether the output has no level, so that the level of the logger applies.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
 // level returns the threshold for a record of a logger whose level is loggerLevel.

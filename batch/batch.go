@@ -66,12 +66,13 @@ type Batch struct {
 	Runs []layout.Run
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
-	// Origin and the ticket of a record together identify the record permanently. Origin is the id
-	// of the memory that accepted the record: the id of its crash-safe file if it has one, or a
-	// random number. It does not change when the record is sent again, stored in a spool, or sent
-	// by another process after a crash. All records of a batch have the same Origin. A zero Origin
-	// identifies nothing. It is zero in a batch of gap markers, in a batch that was not made from
-	// memory of an output, and in batches that earlier versions wrote to a spool.
+	// Origin and the ticket of a record together identify the record permanently. Origin is the
+	// id of the memory that accepted the record: the id of its crash-safe file if it has one, or
+	// a random number. It does not change when the record is sent again, stored in a spool, or
+	// sent by another process after a crash. All records of a batch have the same Origin. A zero
+	// Origin identifies nothing. Origin is zero in a batch of gap markers (records that report
+	// drops), in a batch that was not made from memory of an output, and in batches that earlier
+	// versions wrote to a spool.
 	Origin [16]byte
 
 	n      int

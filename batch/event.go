@@ -26,7 +26,8 @@ type Event struct {
 	Err error
 	// Count is the number of records that the event concerns, or 0 if there is no such number.
 	Count uint64
-	// Dropped has Count by reason in the events drop and drop-end of memory, and is zero in others.
+	// Dropped contains the dropped records by reason. It is set only in the events drop and
+	// drop-end of memory, and its sum is Count.
 	Dropped Drops
 }
 

@@ -84,8 +84,8 @@ func (c *class) getContended(h uint32) *byte {
 	return home.getLocked()
 }
 
-// getElsewhere searches the other lists that are not locked. It searches their stacks before their
-// caches, which other goroutines use.
+// getElsewhere searches the other lists that are not locked. It searches their stacks before
+// their caches, because other goroutines use the caches.
 func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -114,7 +114,8 @@ func (c *class) getElsewhere(h uint32) *byte {
 	return nil
 }
 
-// lockHome locks and returns the home list of n.
+// lockHome locks and returns the home list of n. It tries again if the home has changed while it
+// waited for the lock.
 func (n *node) lockHome() *list {
 	l := n.home.Load()
 	l.mu.Lock()

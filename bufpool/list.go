@@ -76,8 +76,8 @@ func (l *list) getLocked() *byte {
 		return l.get()
 	}
 	// The cache should hold the buffer that is used most often. If no Get or Put has used the
-	// cached buffer since the previous miss, it is in use for a long time, or its owner is not
-	// running. It leaves the cache to make room for another buffer.
+	// cached buffer since the previous miss, the buffer is in use for a long time, or its owner
+	// is not running. The buffer then leaves the cache to make room for another buffer.
 	if l.cached != nil {
 		if w := l.word.Load(); w != l.missedWord {
 			l.missedWord = w

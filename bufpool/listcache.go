@@ -81,8 +81,9 @@ func (l *list) cacheLocked(mem *byte, n *node) {
 	l.word.Store(l.word.Load() + free - vacant)
 }
 
-// evictLocked makes the cache vacant if its buffer is in use. When the owner puts the buffer, it
-// goes to the stack. If the owner drops it, the garbage collector detects that.
+// evictLocked makes the cache vacant if its buffer is in use, and reports whether it did. When
+// the owner puts the buffer, Put stores it in the stack. If the owner drops the buffer, its
+// finalizer counts it as lost.
 func (l *list) evictLocked() bool {
 	w := l.word.Load()
 	if w&stateMask != inUse {

@@ -168,9 +168,9 @@ type tally struct {
 // nanoseconds. If its holder is preempted, more attempts do not help.
 const tallyTries = 4
 
-// tally returns the counters of l. If it acquires the lock, which it always does if wait is set,
-// they belong to one moment. If not, tally reads the cache and the last published counters of the
-// stack.
+// tally returns the counters of l. If tally holds the lock, all counters belong to the same
+// moment. If the lock is not free and wait is false, tally reads the cache and the last published
+// counters of the stack. These may belong to different moments.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {

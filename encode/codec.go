@@ -64,7 +64,7 @@ func trimLine(rec []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
 }
 
-// appendMarker appends a record, encoded by s, that reports the drops d.
+// appendMarker appends a record that reports the drops d. s encodes this record.
 func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := make([]slog.Attr, 0, len(d))
 	for i, n := range d {
@@ -97,14 +97,14 @@ func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 // AppendMarker appends nothing, because a marker would change the content.
 func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
-// A jsonCodec is the codec of [JSON]. scope encodes gap markers.
+// A jsonCodec is the codec of [JSON]. scope encodes the records that report drops.
 type jsonCodec struct{ scope Scope }
 
 // ContentType returns application/x-ndjson.
 func (jsonCodec) ContentType() string { return contentTypeJSON }
 
-// AppendJSON appends a line with a JSON object, converted to valid UTF-8 if necessary. It appends
-// any other line as {"raw":"…"}.
+// AppendJSON appends rec if it is a JSON object, converted to valid UTF-8 if necessary. It
+// appends any other line as {"raw":"…"}.
 func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	obj := bytes.TrimSpace(rec)
 	if len(obj) == 0 || obj[0] != '{' || !json.Valid(obj) {
@@ -128,7 +128,7 @@ func (c jsonCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// A consoleCodec is the codec of [Console]. scope encodes gap markers.
+// A consoleCodec is the codec of [Console]. scope encodes the records that report drops.
 type consoleCodec struct{ scope Scope }
 
 // ContentType returns text/plain, because lines of the console cannot be parsed.
@@ -147,7 +147,7 @@ func (c consoleCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []b
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// A logfmtCodec is the codec of [Logfmt]. scope encodes gap markers.
+// A logfmtCodec is the codec of [Logfmt]. scope encodes the records that report drops.
 type logfmtCodec struct{ scope Scope }
 
 // ContentType returns application/logfmt.

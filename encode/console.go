@@ -30,7 +30,8 @@ func Console(o *Options) Encoder {
 	if c.Caller == values.CallerObject {
 		c.Caller = values.CallerFull
 	}
-	// appendBuiltin recognizes the built-in attributes by their usual keys.
+	// Console writes no keys of built-in attributes. appendBuiltin recognizes these attributes by
+	// their usual keys, so other keys in the options are replaced.
 	if c.timeKey != omitted {
 		c.timeKey = slog.TimeKey
 	}

@@ -16,7 +16,7 @@ type encoder struct {
 	codec batch.Codec
 	root  *scope
 
-	// Constant text of a record, encoded once.
+	// These fields hold constant text of a JSON or logfmt record. newEncoder encodes it once.
 	timeHead string             // {"time":", in logfmt time=
 	timeTail string             // ",
 	levels   [levelCount]string // result of levelPart for each of the usual levels
@@ -142,8 +142,8 @@ func (e *encoder) withConfig(c config) Encoder {
 	return n
 }
 
-// KnowsErrors tells package loki that e writes a KnownError like the error in its field Err.
-// Package loki checks whether an encoder has this method.
+// KnowsErrors marks an encoder that writes a KnownError like the error in the field Err of the
+// KnownError. Package loki checks whether an encoder has this method.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
 // A scope is the Scope for all three formats. It is immutable.

@@ -23,7 +23,8 @@
 //
 // # Concurrency
 //
-// One lock is held during each write, so that rotation and reopening happen between two records. A
-// File compresses and removes old files in a goroutine that runs only while there is work, and for
-// which Close waits. It calls OnError on another one. It checks the path of an idle file with a timer.
+// One lock is held during each write, so that rotation and reopening happen between two records.
+// A File compresses and removes old files in a goroutine that runs only while there is work, and
+// for which Close waits. It calls OnError in another goroutine. It checks the path of an idle
+// file with a timer.
 package file

@@ -25,8 +25,8 @@ type durable struct {
 // Options.Sync "always".
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked syncs the file once. If that is impossible, Open fails, so the first Write need
-// not.
+// beginSyncedLocked syncs the file once when it is opened. If the file cannot be synced, Open
+// returns the error, instead of the first Write.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable
@@ -53,10 +53,10 @@ func (f *File) syncNamedLocked() error {
 	return nil
 }
 
-// settleLocked syncs the first n bytes of bufs, which were just appended. If the sync fails, Write
-// must not report these bytes as written, and the caller must write them again. wasCut reports
-// whether they began within a record. If they did, the whole record is written again, on a new
-// line.
+// settleLocked syncs the first n bytes of bufs, which were just appended. If the sync fails,
+// Write must not report these bytes as written, and the caller must write them again. wasCut
+// reports whether these bytes begin within a record. If they do and the sync fails, the whole
+// record is written again, on a new line.
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {

@@ -211,8 +211,8 @@ func endsLine(path string, st fs.FileInfo) bool {
 //
 // If only a part of p can be written, for example because the disk is full, Write returns the
 // number of written bytes and the reason. The next Write must then begin with the remainder of
-// the record that was cut, or with a newline to abandon that record. It writes to the same file,
-// even if Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
+// the record that was cut, or with a newline to abandon that record. That Write goes to the same
+// file, even if Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
 //
 // With Options.Sync "always", all bytes that Write counts are on stable storage. If syncing fails,
 // Write counts none of them. If the caller writes them again, the file may contain their records

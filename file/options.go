@@ -26,16 +26,16 @@ type Options struct {
 	// because it is often caused by a typing error.
 	MakeDirs bool
 	// NoReserve disables the reservation of disk space. Default false. Space is reserved on ext4
-	// under Linux, after the end of a file that is larger than 8 MiB and belongs to the user of the
-	// process. It is at most 8 MiB and does not exceed RotateBytes. The reservation makes appending
-	// cheaper. The space is not part of the file size, but du(1) counts it. Close, rotation, Reopen
-	// or the next Open release it, once no other process has the file open.
+	// under Linux, after the end of a file that is larger than 8 MiB and belongs to the user of
+	// the process. At most 8 MiB are reserved, and none beyond RotateBytes. The reservation makes
+	// appending cheaper. The space is not part of the file size, but du(1) counts it. Close,
+	// rotation, Reopen or the next Open release it, once no other process has the file open.
 	NoReserve bool
 
-	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a Write that
-	// would exceed it. A single Write of more bytes gets a separate file. An Output divides its
-	// writes between records according to the free space of the file. So only a record larger than
-	// RotateBytes exceeds it. Default 0: no limit.
+	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a Write
+	// that would exceed it. A single Write of more bytes gets a separate file. A deliver.Output
+	// divides its writes between records according to the free space of the file, so only a
+	// record larger than RotateBytes exceeds it. Default 0: no limit.
 	RotateBytes int64
 	// RotateEvery rotates the file at the first Write of each period. Periods are counted in UTC:
 	// with 24h the file rotates at midnight UTC. A restart does not change the periods. The minimum

@@ -10,7 +10,7 @@ const (
 	reserveAfter = 8 << 20  // size of the file in bytes from which on space is reserved
 	reserveStep  = 8 << 20  // maximum number of reserved bytes
 	reserveAgain = 7 << 20  // number of bytes written until the next reservation
-	reserveSlack = 64 << 10 // that many bytes after the end need not be released
+	reserveSlack = 64 << 10 // unused space after the end is not released up to this number of bytes
 )
 
 // admitLocked handles a file that was just opened. It releases space that a crashed process

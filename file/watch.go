@@ -63,8 +63,8 @@ func (f *File) Check() error {
 	return nil
 }
 
-// checkDueLocked is called by each Write. It calls checkPathLocked if a check is due, as it always
-// is after a pause, because most files are moved or deleted during a pause.
+// checkDueLocked is called by each Write. It calls checkPathLocked if a check is due. A check is
+// always due after a pause, because most files are moved or deleted during a pause.
 func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
@@ -115,7 +115,7 @@ func (f *File) checkIdleLocked(now time.Time) {
 }
 
 // checkPathLocked checks whether the path names the open file. If the file was moved, the path is
-// opened again. If it was deleted, it is closed.
+// opened again. If the file was deleted, it is closed, and the next Write creates it again.
 func (f *File) checkPathLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
@@ -162,8 +162,8 @@ func (f *File) makeDirsLocked() error {
 	return vfs.Cause(err)
 }
 
-// relock locks the lock file again if it was moved or deleted, because other processes would not
-// find it.
+// relock creates and locks the lock file again if it was moved or deleted, because other
+// processes would not find the old lock file.
 func (f *File) relock() error {
 	old := f.lock
 	if old == nil {
