@@ -20,9 +20,8 @@ func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// prepare returns a with its LogValuer resolved and ReplaceAttr applied. It does not call
-// ReplaceAttr for groups and AttrAppenders; that function is called later for each of their
-// attributes.
+// prepare returns a with its LogValuer resolved and ReplaceAttr applied. For a group or an
+// AttrAppender, ReplaceAttr is not called here, but later for each of its attributes.
 func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()

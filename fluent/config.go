@@ -233,8 +233,8 @@ type Auth struct {
 	PasswordFile string `yaml:"password_file"`
 	// Hostname is the name of this client in the handshake. It must differ from the name of the
 	// server. Fluentd rejects a client that has the name of the server. This client also rejects
-	// such a server, because it could send the client's own proof of the key back. Default: the
-	// host name followed by ".forebay".
+	// such a server, because the server could send the client's own proof of the key back without
+	// knowing the key. Default: the host name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 }
 

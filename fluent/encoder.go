@@ -146,10 +146,10 @@ type groupLevel struct {
 // noKeys is the set of keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether attrs certainly have no duplicate keys, with the given keys of the map
-// and within each nested map. It may return false for distinct keys, because some values produce
-// their attributes only while they are encoded. After false, Append checks each record for
-// duplicates.
+// distinct reports whether attrs certainly have no duplicate keys. It compares their keys with
+// each other and with keys, the keys that their map already has. It also checks the maps nested
+// in attrs. distinct may return false for distinct keys, because some values produce their
+// attributes only while they are encoded. After false, Append checks each record for duplicates.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
 		return false
@@ -254,9 +254,10 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// Append appends the record r as an entry. If the tag table is full, the tag precedes the entry.
-// Append writes each map with a map16 header and stores the number of pairs there afterwards.
-// Groups without attributes are removed. It implements [encode.Scope].
+// Append appends the record r as an entry. If the tag is not in the tag table because the table
+// is full, the tag precedes the entry. Append writes each map with a map16 header and stores the
+// number of pairs there afterwards. Groups without attributes are removed. It implements
+// [encode.Scope].
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	t := r.Time

@@ -353,8 +353,8 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns another id, for a frame whose id is already in use by a frame in flight. Two batches
-// with equal records without tickets have equal ids.
+// next returns another id, for a frame whose id is already in use by a frame in flight. This
+// happens if two batches contain equal records without tickets.
 func (id chunkID) next() chunkID {
 	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
 	base64.StdEncoding.Decode(raw[:], id[:])
@@ -426,7 +426,7 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 // empty. "size" is the number of records; see section "Option" of the specification.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
-	// The header of a map contains the number of its pairs, so they are counted first.
+	// The header of a map contains the number of its pairs, so the pairs are counted first.
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
 		if has {
 			n++

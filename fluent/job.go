@@ -11,7 +11,7 @@ import (
 )
 
 // A job is one batch in flight. The goroutine that called Send writes the frames. If the field
-// writing is set, that goroutine answers the job. If it is not set, the reader does.
+// writing is set, that goroutine also answers the job. Otherwise the reader answers it.
 type job struct {
 	b       *batch.Batch
 	lay     layout
@@ -24,7 +24,8 @@ type job struct {
 	writing bool // the goroutine that called Send, not the reader, answers the job
 }
 
-// A sent is a frame, written or about to be, whose acknowledgement the reader awaits.
+// A sent is a frame that has been written or is about to be written. The reader waits for its
+// acknowledgement.
 type sent struct {
 	j     *job // nil after the acknowledgement
 	frame int  // index in j.lay.frames

@@ -73,7 +73,7 @@ type limits struct {
 	endedRecord int
 	recentMax   int       // largest frame accepted since the time recentSince
 	recentSince time.Time // start of the period of recentMax, at most relearn ago
-	proven      int       // recentMax, reduced to smaller frames at which a connection has ended
+	proven      int       // size of the largest frame that the server is assumed to accept: recentMax, or less if a smaller frame ended a connection
 
 	records recordLimit
 }
@@ -113,8 +113,8 @@ func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	return true
 }
 
-// noteAccepted is called when a frame of n bytes was accepted. This refutes the evidence if a
-// condemned record had at most n bytes: its size was not the cause.
+// noteAccepted is called when a frame of n bytes was accepted. If a condemned record had at most
+// n bytes, its size was not the cause, so the evidence is discarded.
 func (l *recordLimit) noteAccepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
 		*l = recordLimit{}

@@ -221,8 +221,8 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
-	// Flush makes the outlet send the record immediately. It does not probe an open circuit,
-	// because each call of Post would then cause a probe.
+	// Flush makes the outlet send the record immediately. If the circuit breaker is open, Flush
+	// does not probe the server, because each call of Post would then cause a probe.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
 	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush also fails for a held record, which may still be sent
 		select {

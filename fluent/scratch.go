@@ -102,9 +102,10 @@ const (
 )
 
 // splice appends a string. If possible, it appends only the header and adds the string to
-// m.splices, to be copied directly into the slab later. This requires a value of the top-level map,
-// whose offset remains valid because no bytes before it are moved later: the caller has checked
-// m.canSplice. A string with invalid UTF-8 is copied, because the invalid bytes must be replaced.
+// m.splices, to be copied directly into the slab later. The offset in m.splices must remain
+// valid, so splice is only called for values of the top-level map: no bytes before these values
+// are moved later. The caller has checked m.canSplice. A string with invalid UTF-8 is copied,
+// because the invalid bytes must be replaced.
 func (m *recordMemory) splice(dst []byte, v string) []byte {
 	if len(m.splices) == maxSplices || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)

@@ -171,7 +171,8 @@ func (s *session) job(b *batch.Batch) *job {
 		j = new(job)
 	}
 	s.mu.Unlock()
-	// The waiters are found now, because the memory of b is valid only until the answer.
+	// Waiting calls of Post are matched with the records of b now, because the memory of b is
+	// valid only until the answer.
 	j.b = b
 	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
@@ -517,9 +518,9 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack is called when the server has acknowledged the frame with the given id. It answers its job
-// after the job's last open frame. Servers may acknowledge frames in any order. An unknown id,
-// which may be a second acknowledgement, is only counted.
+// ack is called when the server has acknowledged the frame with the given id. If the job of the
+// frame has no other open frame, ack answers the job. Servers may acknowledge frames in any
+// order. An unknown id, which may be a second acknowledgement, is only counted.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
 	no, known := s.byID[id]

@@ -54,7 +54,7 @@ type tagTable struct {
 
 	mu     sync.Mutex        // guards the fields below; no other lock is acquired under it
 	all    map[string]uint32 // ids by tag
-	text   int               // number of lookups that missed known since known was replaced
+	text   int               // total length in bytes of the tags in all; see maxTagText
 	misses int               // number of lookups that missed known since it was replaced
 	// found contains the tags that were read from files of earlier processes when the table was
 	// full.

@@ -97,10 +97,11 @@ func (b *body) Codec() batch.Codec { return jsonCodec }
 // implements [encode.Encoder].
 func (b *body) NeedsPC() bool { return false }
 
-// A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
-// may share it. An empty group is omitted, so a group is written together with its first attribute.
-// The text pre opens the first groups; the field opened is their number. The text lazy opens the
-// remaining groups.
+// A bodyScope is a body with the attributes and groups of a logger. It is immutable, so
+// goroutines may share it. An empty group is omitted, so a group is written together with its
+// first attribute. The text pre contains the attributes of the scope and opens the groups around
+// them; the field opened is the number of these groups. The text lazy opens the remaining groups
+// if a record has attributes.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"
@@ -362,9 +363,9 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey returns and stores a unique key for an error, like ensureUnique. The additional keys of
-// the error are this key with a suffix. They are also stored; errorKey selects a key for which none
-// of them is already used.
+// errorKey returns and stores a unique key for an error, like ensureUnique. It also stores the
+// additional keys of the error, each of which is this key with a suffix. It selects a key for
+// which none of these keys is already used.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {

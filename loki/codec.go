@@ -77,9 +77,9 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry at level WARN with the number of dropped records by reason. It
-// belongs to stream 0. Its attributes must not become labels or metadata, so it is encoded without
-// picks.
+// AppendMarker appends an entry at level WARN with the number of dropped records by reason. The
+// entry belongs to stream 0. Its attributes must not become labels or metadata, so it is encoded
+// by an encoder without picks.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {

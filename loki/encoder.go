@@ -133,8 +133,9 @@ func (e *encoder) addLevel(level int) uint32 {
 	return st.id
 }
 
-// addGaps adds a separate stream for gap markers, with Config.GapLabels. level is the index of
-// their level. newEncoder calls addGaps before it adds any other stream, so the id is 0.
+// addGaps adds a separate stream for gap markers, the lines that report dropped records. The
+// stream has Config.GapLabels. level is the index of their level. newEncoder calls addGaps before
+// it adds any other stream, so the id is 0.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {

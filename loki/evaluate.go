@@ -26,8 +26,8 @@ type evaluator struct {
 }
 
 // attrs evaluates the attributes at node of the tree of picks. It visits the same attributes as
-// encoder.walk. It does not modify the argument, and returns it if nothing was evaluated. depth is
-// the number of enclosing groups.
+// encoder.walk. It does not modify the slice attrs, and returns that slice if nothing was
+// evaluated. depth is the number of enclosing groups.
 func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -234,7 +234,7 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 			c = node.children[a.Key]
 		}
 		kind := a.Value.Kind()
-		// Nothing within this attribute is promoted.
+		// No part of this attribute becomes a label, metadata or the tenant.
 		if c == nil && !e.metadataAll && a.Key != "" {
 			continue
 		}

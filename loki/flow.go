@@ -35,7 +35,7 @@ func (s *client) assignRequests(p *push) {
 	for i := range p.groups {
 		p.groups[i].place = s.placeOf(p, &p.groups[i], now)
 	}
-	// One value for the whole batch: concurrent requests may lower the limit.
+	// The limit is read once for the whole batch, because concurrent requests may lower it.
 	most := int(s.maxShared.Load())
 	for i := range p.groups {
 		g := &p.groups[i]

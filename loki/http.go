@@ -122,7 +122,7 @@ func (h *headers) get(tenant string, w string) http.Header {
 // changed. While the file cannot be read, the old token remains in use. The caller holds h.mu.
 func (h *headers) reload(now time.Time, force bool) {
 	before := h.token.Load()
-	h.base = maps.Clone(h.base) // cleared by replacement, because requests in flight may read the old headers
+	h.base = maps.Clone(h.base) // a copy, because requests in flight may read the old headers
 	if h.readToken(now, force) == nil && h.token.Load() != before {
 		clear(h.byTenant)
 	}

@@ -60,8 +60,8 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	}
 }
 
-// othersHaveRoom reports whether Loki may accept records to which the limit does not apply. If
-// ofStream is set, it is a limit of the stream st, and if not, a limit of its tenant.
+// othersHaveRoom reports whether Loki may accept records to which the limit does not apply. The
+// limit applies to the stream st if ofStream is set, and to the tenant of st otherwise.
 func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
 		return s.recentStreams.anyOther(st, now)
@@ -70,8 +70,8 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 }
 
 // limitReached handles a response that reports a rate limit as reached. It returns a with kind
-// limited. Until a.after has passed, no request of the tenant is sent or, if it is a limit of a
-// stream, no request with that stream.
+// limited. Until a.after has passed, no requests are sent for the tenant. If the limit applies to
+// a stream, only the requests for that stream wait.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {

@@ -229,7 +229,7 @@ func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 
 // add adds n refused entries whose time is in the Unix second entrySecond, if the limit is in the
 // same second. further reports whether limit refuses more entries than s.second, so that limit
-// replaces it.
+// replaces s.second.
 func (s *secondLimit) add(why reason, entrySecond, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}

@@ -88,8 +88,8 @@ func (s *client) keyOf(st *stream, r *rec) recordKey {
 }
 
 // rewriteEntry returns a copy of the entry rec with a new time, in Unix ns, and additional
-// metadata. Metadata beyond the limits is omitted, and counted if count is set; it is false for a
-// record that is sent again.
+// metadata. Metadata beyond the limits is omitted, and counted if count is set. count is false
+// for a record that is sent again.
 func (s *client) rewriteEntry(f form, rec []byte, at int64, extra []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0

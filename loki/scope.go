@@ -94,8 +94,9 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an int64.
-// It is replaced by the nearest second that fits; Loki refuses both times.
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an
+// int64. Such a time is replaced by the nearest second that fits. Loki refuses the record with
+// either time.
 func nanos(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(time.Second) - 1
 	if sec := t.Unix(); sec >= limit || sec <= -limit {

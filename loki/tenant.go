@@ -49,9 +49,9 @@ func (t *tenant) acceptable(now time.Time) bool {
 // smaller requests.
 type pace struct {
 	lastAccepted atomic.Int64 // time of the last accepted request, in Unix ns
-	// stuckTime is the time of the last single record that was refused, in Unix ns, by which the
-	// record is recognized. stuckSince is the time of its first refusal, in Unix ns, and stuckCount
-	// the number of its refusals.
+	// stuckTime is the time of the last single record that was refused, in Unix ns. It identifies
+	// the record. stuckSince is the time of its first refusal, in Unix ns, and stuckCount the
+	// number of its refusals.
 	stuckTime  atomic.Int64
 	stuckSince atomic.Int64
 	stuckCount atomic.Int64
@@ -90,7 +90,7 @@ func (pc *pace) noteStuck(t int64, now time.Time, refill time.Duration) bool {
 	return pc.stuckCount.Add(1) >= stuckRefusals && now.Sub(time.Unix(0, pc.stuckSince.Load())) >= stuckPeriod+2*refill
 }
 
-// The reaction to a 429 response that reports a rate limit.
+// These constants determine the reaction to a 429 response that reports a rate limit.
 const (
 	belowLimit = 0.9 // fraction of the reported limit that is used
 	// backOff is the fraction of the current rate that is used, if it exceeds belowLimit of the

@@ -16,9 +16,9 @@ import (
 //
 //	12 len4  0a 0c 08 sec5 10 nsec5  12 len4 line  (1a len4 0a len name 12 len4 value)*
 //
-// The time and lengths that follow their content are varints padded to a fixed size, which protobuf
-// decoders accept. So an entry is written without moving bytes, and the length of the line is at a
-// fixed offset.
+// The time, and each length that is known only after its content is written, are varints padded
+// to a fixed size. Protobuf decoders accept such varints. So an entry is written without moving
+// bytes, and the length of the line is at a fixed offset.
 const (
 	// Tags of protobuf fields: field number and wire type 2.
 	tagStreams  = 0x0a // PushRequest.streams
