@@ -56,10 +56,10 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First marks the record with the given id as received, and reports whether it was received for the
-// first time. If the ticket is below the window of its origin, or id is the zero ID, that is
-// unknown. First then returns true, because a consumer should process a record twice rather than
-// lose it.
+// First marks the record with the given id as received, and reports whether it was received for
+// the first time. If the ticket is below the window of its origin, or id is the zero ID, First
+// cannot decide this and returns true, because a consumer should process a record twice rather
+// than lose it.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++

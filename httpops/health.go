@@ -58,9 +58,9 @@ func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, status, "application/json", append(d.json(), '\n'))
 }
 
-// String returns the body of [Ops.Health], so an Ops is an expvar.Var. To be able to replace it,
-// put it into an expvar.Map, because expvar.Publish panics if a name is used twice. This package
-// does not import expvar, which would add /debug/vars to http.DefaultServeMux.
+// String returns the body of [Ops.Health], so an Ops is an expvar.Var. Put it into an expvar.Map
+// if it may be replaced later: expvar.Publish panics if a name is used twice. This package does
+// not import expvar, which would add /debug/vars to http.DefaultServeMux.
 func (o *Ops) String() string {
 	d := o.document()
 	return string(d.json())

@@ -169,8 +169,8 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	return dst
 }
 
-// named reports whether the requests contain the name of each record of b as its _id. Records
-// without an origin have no name.
+// named reports whether a request with b contains the name of each record (its dedup.ID) as the
+// _id. Records without an origin have no name.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
 // beginEvent appends the beginning of an event of Splunk, up to the record. The time is in seconds

@@ -13,10 +13,10 @@
 //
 // # Keys
 //
-// If an object has a key twice, the later one is renamed: one "_" is appended for each before it,
-// as in package loki. Elasticsearch rejects documents with duplicate keys. The message of a record
-// has the key "message" for Elasticsearch, OpenSearch and Datadog, "_msg" for VictoriaLogs and
-// "msg" otherwise; a member "msg" is renamed accordingly, unless the record has that key.
+// If an object has a key twice, the later one is renamed: one "_" is appended for each earlier
+// one, as in package loki. Elasticsearch rejects documents with duplicate keys. The message of a
+// record has the key "message" for Elasticsearch, OpenSearch and Datadog, "_msg" for VictoriaLogs
+// and "msg" otherwise; a member "msg" is renamed accordingly, unless the record has that key.
 //
 // # Answers
 //

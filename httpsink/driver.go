@@ -28,7 +28,7 @@ const keptBytes = 64 << 10
 // methods are safe for concurrent use.
 type Driver struct {
 	c Config
-	// Only the method send uses framer, prober, body and bulk. One goroutine at a time calls it.
+	// The following fields are used only by the method send. One goroutine at a time calls send.
 	framer framer
 	post   *httpsend.Poster
 	prober httpsend.Prober

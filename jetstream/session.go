@@ -22,10 +22,10 @@ import (
 // reply subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which
 // calls answer.
 //
-// With Config.Sole, each message contains the sequence number of the previous message in the stream
-// (last). The server rejects the message if a different message is the last one in the stream. If
-// last is unknown, one message is sent alone: Send waits for its answer, which contains its
-// sequence number.
+// With Config.Sole, each message contains the sequence number of the previous message in the
+// stream, the field last. The server rejects the message if a different message is the last one
+// in the stream. If last is unknown, one message is sent alone: Send waits for its answer, which
+// contains its sequence number.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -371,8 +371,8 @@ func (s *session) wrap(err error) error {
 	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
 }
 
-// Close closes the connection; see [deliver.Session]. It first calls wire.cut to end a blocked
-// write of nats.go, for which Conn.Close would wait.
+// Close closes the connection; see [deliver.Session]. It first calls wire.closeAll to end a
+// blocked write of nats.go, for which Conn.Close would wait.
 func (s *session) Close() {
 	s.mu.Lock()
 	s.progressTimer.Stop()

@@ -114,8 +114,8 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 // hold ends the session with the advice to hold all records.
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored is called when the reference record at the head of l is stored. The suspect
-// behind it is condemned or sent again.
+// referenceStored is called when the reference record at the head of l is stored. The suspect,
+// which is the next piece, is condemned or sent again.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {

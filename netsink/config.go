@@ -54,7 +54,7 @@ type Config struct {
 	Hostname, AppName, ProcID, MsgID string
 
 	facility int         // the number of Facility
-	tls      *tls.Config // of TLS
+	tls      *tls.Config // made from TLS
 }
 
 // resolve returns r with defaults applied.

@@ -16,7 +16,7 @@ import (
 // A Driver is a [deliver.Destination] over a stream socket. Its methods are safe for concurrent
 // use.
 type Driver struct {
-	t       target // of Config.Address
+	t       target // parsed Config.Address
 	o       Config // resolved, immutable
 	ownDial bool   // the caller has set Config.Dial
 
@@ -120,8 +120,8 @@ func markFatalTLS(err error) error {
 	return err
 }
 
-// cannotConnect returns the error of Open for err. If the context of l has ended, it returns the
-// cause of that.
+// cannotConnect returns the error of Open for err. If the context of l has ended, the error wraps
+// the cause of its end instead of err.
 func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	if ended := context.Cause(l.Context()); ended != nil {
 		err = ended

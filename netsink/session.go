@@ -15,8 +15,8 @@ import (
 )
 
 // A session is one connection. Send writes batches. The goroutine of read detects the end of the
-// connection at once, even while nothing is written. The end is reported once: by a Send in
-// progress, after its answer, or by read if there is none.
+// connection at once, even while nothing is written. The end is reported once: by the Send in
+// progress, after its answer, or by read if no Send is in progress.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -32,7 +32,7 @@ type session struct {
 	readErr    error         // reason; valid after readerDone is closed
 
 	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
-	sending bool       // a Send is in progress; it reports the end after its answer
+	sending bool       // a Send is in progress; if the connection ends, this Send reports the end after its answer
 	lost    error      // reason why the connection ended; nil while it is open
 }
 
@@ -239,7 +239,7 @@ func (s *session) Close() {
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
 		timeout = lateCloseTimeout
 	}
-	// If s.lost is set, the reader does not report the end.
+	// If s.lost is set, the reader does not report the end of the connection.
 	s.mu.Lock()
 	lost := s.lost
 	if lost == nil {

@@ -220,7 +220,8 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	x.body = b.AppendTo(x.appendRequest(x.body[:0], b.Bytes()))
 	o := x.exchange(ctx, b)
-	// If all records are accepted, the prober uses the first as the reference record.
+	// If the request succeeded, the prober keeps its first record as the reference record. The
+	// prober sends this record again to test whether the receiver accepts any record.
 	if err := o.Err(); err != nil {
 		text := err.Error()
 		x.lastErr.Store(&text)

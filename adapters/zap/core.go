@@ -110,7 +110,7 @@ func levelOf(l zapcore.Level) slog.Level {
 }
 
 // Enabled reports whether a logger of any name accepts entries of level l. Check is more precise,
-// because it knows the name.
+// because Check knows the name.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.handler.EnabledForAny(levelOf(l))
 }
