@@ -26,9 +26,9 @@ func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	})
 }
 
-// Close probes an open circuit, with or without a spool, during the part of the deadline that is
-// not reserved for the disk. A destination that recovers in time receives all records. The report
-// names the directory of records kept on disk.
+// If the circuit breaker is open, Close sends probes, with or without a spool. It does so during
+// the part of the deadline that is not reserved for writing to disk. A destination that recovers
+// in time receives all records. The report names the directory of records kept on disk.
 func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	const records, limit = 1000, 10 * time.Second
 	for _, spool := range []bool{false, true} {
@@ -84,8 +84,9 @@ func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// Flush probes an open circuit at once and waits for the result. A recovered destination receives
-// the waiting records. After a failed probe, Flush returns an error.
+// If the circuit breaker is open, Flush sends a probe at once and waits for the result. A
+// recovered destination receives the waiting records. After a failed probe, Flush returns an
+// error.
 func TestFlushProbesAnOpenCircuit(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		for _, spool := range []bool{false, true} {

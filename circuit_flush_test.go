@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// No caller waits for an output with an open circuit, whatever its driver and the number of waiting
-// records. Records are moved to the spool as long as it accepts them.
+// No caller waits for an output whose circuit breaker is open. This applies to every driver and
+// every number of waiting records. Records are moved to the spool as long as it accepts them.
 func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 	const nobody = "127.0.0.1:1"
 	down := func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
@@ -88,8 +88,8 @@ func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 	}
 }
 
-// With an open circuit and no pending record, Flush returns nil. A Flush that is waiting when the
-// circuit opens returns at once.
+// If the circuit breaker is open and no record is pending, Flush returns nil. A Flush that is
+// waiting when the circuit breaker opens returns at once.
 func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := make(chan batch.Outcome)

@@ -121,7 +121,7 @@ func TestDirectWriteErrors(t *testing.T) {
 				}
 				log.Info("three")
 				got := w.got.String()
-				if strings.HasSuffix(tt.want, "!") { // the third record is torn as well
+				if strings.HasSuffix(tt.want, "!") { // the third record is partly written as well
 					log.Info("four")
 					got = w.got.String()
 					tt.want, tt.delivered = strings.TrimSuffix(tt.want, "!")+msg("four"), tt.delivered+1
@@ -163,9 +163,9 @@ func TestDirectEAGAINFailsAfterBusyTimeout(t *testing.T) {
 	})
 }
 
-// A torn record is ended by one newline, even if several later writes fail.
+// After a partly written record, one newline is written, even if several later writes fail.
 func TestTornRecordIsEndedOnce(t *testing.T) {
-	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // the first record is torn
+	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // the first record is partly written
 		func(p []byte) (int, error) { return len(p), nil }, answer2(0, errTest)}}
 	d := newDirect(w, "w", time.Second, nil)
 	var tl tally
@@ -177,7 +177,7 @@ func TestTornRecordIsEndedOnce(t *testing.T) {
 	}
 }
 
-// No newline is written after torn records that are not lines.
+// No newline is written after a partly written record if records do not end with a newline.
 func TestDirectBinaryIsNotRepaired(t *testing.T) {
 	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest)}}
 	d := newDirect(w, "w", time.Second, nil)

@@ -131,7 +131,8 @@ func Example_stop() {
 	_ = main
 }
 
-// Lines of the standard log for an output that accepts only errors, see docs/EXITS.md.
+// Lines of the standard log get slog.LevelError, so that an output for errors accepts them; see
+// docs/EXITS.md.
 func Example_standardLogLevel() {
 	main := func() {
 		log, err := forebay.New(forebay.File("errors.log", forebay.Level(slog.LevelError)))

@@ -45,8 +45,8 @@ func (e *fileEvents) all() []string {
 
 // If a log file in use is deleted or moved, alone or with its directory, a new file with the same
 // name gets the records flushed afterwards. One event reports the loss. The directory is created
-// again only with MakeDirs. Without a directory, records wait if it was deleted, and are in the old
-// file if it was moved.
+// again only with MakeDirs. Without MakeDirs, records wait in memory if the directory was
+// deleted. If the directory was moved, they are written to the old file.
 func TestFileIsGone(t *testing.T) {
 	type state struct {
 		t               *testing.T

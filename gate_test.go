@@ -30,7 +30,8 @@ func (g *gate) enter() entry {
 	return g.lock()
 }
 
-// At most one caller is in a section, every caller enters, and all sections are counted.
+// At most one caller holds the gate at a time, every caller enters, and all critical sections are
+// counted.
 func TestGateExclusion(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		g := newGate(time.Minute)
@@ -71,7 +72,7 @@ func TestGateExclusion(t *testing.T) {
 	}
 }
 
-// Callers wait as long as each section ends within the duration busy, however slowly.
+// Callers wait as long as each critical section ends within the duration busy, however slowly.
 func TestGateSlowIsNotStuck(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const busy = 80 * time.Millisecond
@@ -94,8 +95,8 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// A caller waits at most the duration busy for a section that does not end. Later callers are
-// turned away at once, until the section ends.
+// A caller waits at most the duration busy for a critical section that does not end. Later
+// callers are turned away at once, until the critical section ends.
 func TestGateStuckTurnsCallersAway(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 			var events []string
 			g.onStuck = func() { events = append(events, "stuck") }
 			g.onFree = func() { events = append(events, "free") }
-			// Callers first wait for sections that end, so that the timer is running.
+			// Callers first wait for critical sections that end, so that the timer is running.
 			if late > 0 {
 				g.tryLock()
 				var wg sync.WaitGroup
@@ -166,8 +167,8 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 	}
 }
 
-// A gate still detects a stuck section after the end of the synctest bubble in which its timer was
-// started.
+// A gate still detects a stuck critical section after the end of the synctest bubble in which its
+// timer was started.
 func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	g := newGate(20 * time.Millisecond)
 	contend := func() {
@@ -190,13 +191,13 @@ func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	if !g.tryLock() {
 		t.Fatal("the gate is held")
 	}
-	if e := g.enter(); e != turnedAway { // hangs if no timer checks the section
+	if e := g.enter(); e != turnedAway { // hangs if no timer checks the gate
 		t.Errorf("entry %d", e)
 	}
 	g.unlock()
 }
 
-// A gate uses one timer, however long a section takes.
+// A gate uses one timer, however long a critical section takes.
 func TestGateUsesOneTimer(t *testing.T) {
 	for _, busy := range []time.Duration{time.Hour, math.MaxInt64} {
 		g := newGate(busy)
@@ -364,8 +365,8 @@ func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	})
 }
 
-// The number of sections does not overflow the bits of gate.state: gate.leave moves the highest bit
-// of the number to gate.folded.
+// The number of critical sections does not overflow the bits of gate.state: gate.leave moves the
+// highest bit of the number to gate.folded.
 func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)
 	g.state.Store((gateFoldCount - 3) * gateDone)
@@ -388,8 +389,8 @@ func TestGateCountDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// With random sections, stuck sections and calls of lockCtx, no caller hangs and no section is
-// counted twice.
+// With random critical sections, some of them stuck, and random calls of lockCtx, no caller hangs
+// and no critical section is counted twice.
 func TestGateRandom(t *testing.T) {
 	for seed := range testkit.Walks(t, 20) {
 		bubble.Test(t, func(t *testing.T) {
@@ -420,7 +421,7 @@ func TestGateRandom(t *testing.T) {
 							}
 							switch rnd.IntN(30) {
 							case 0:
-								time.Sleep(4 * busy) // the section becomes stuck
+								time.Sleep(4 * busy) // the gate becomes stuck
 							case 1, 2, 3:
 								time.Sleep(time.Duration(rnd.IntN(int(busy / 2))))
 							case 4, 5, 6, 7:

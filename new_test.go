@@ -146,7 +146,7 @@ func (d closingDest) Close(context.Context) error {
 	return nil
 }
 
-// A syncBuffer is written by one goroutine and read by another.
+// A syncBuffer is a buffer that one goroutine writes and another goroutine reads.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -359,8 +359,8 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 	}
 }
 
-// Close writes the number of the records that were dropped before it, because its error does not
-// include them.
+// Close writes the number of records that were dropped before the call, because the error of
+// Close does not include them.
 func TestLoggerCloseReportsDroppedRecords(t *testing.T) {
 	release := make(chan struct{})
 	slow := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { <-release; return batch.Outcome{} })

@@ -116,7 +116,7 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 							t.Errorf("%d panics: %v", st.Panics, st)
 						}
 						b.well.Store(true)
-						for range 300 { // the circuit may be open for a minute
+						for range 300 { // the circuit breaker may be open for a minute
 							log()
 						}
 						b.well.Store(false)

@@ -437,7 +437,7 @@ var ways = []struct {
 		}
 	}},
 	{"name", false, func(l *slog.Logger, v any) {
-		if s, ok := v.(string); ok && !strings.Contains(s, `"`) { // keys are not searched in JSON within a name
+		if s, ok := v.(string); ok && !strings.Contains(s, `"`) { // JSON within the name of an attribute is not searched for keys
 			l.With(s, 1).Info("m", s+"2", 2, slog.Group(s+"3", "a", 3))
 			l.WithGroup(s).Info("m", "a", 1)
 		}

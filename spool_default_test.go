@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A destination that hangs is not down, so the circuit stays closed. An output with a Spool stores
-// the records that memory has no room for, unless WhenFull has another policy.
+// A destination that hangs is not down, so the circuit breaker stays closed. An output with a
+// Spool stores the records that memory has no room for, unless WhenFull has another policy.
 func TestSpoolIsUsedWhileTheDestinationHangs(t *testing.T) {
 	for _, tt := range []struct {
 		opts  []OutputOption

@@ -195,7 +195,7 @@ func exitAs(mode string) {
 }
 
 // With SyncLevel, callers wait for a hanging destination for at most 250 ms, and not at all while
-// its circuit is open.
+// its circuit breaker is open.
 func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -224,7 +224,7 @@ func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 		}
 		down.Store(true)
 		close(hang)
-		time.Sleep(time.Minute) // enough failures to open the circuit
+		time.Sleep(time.Minute) // enough failures to open the circuit breaker
 		if d := took(); d != 0 {
 			t.Errorf("waited %v with an open circuit", d)
 		}
@@ -366,8 +366,8 @@ func ExampleSample() {
 }
 
 // log.Fatal writes the number of undelivered records to standard error, both for a hanging
-// destination and for a destination with an open circuit. If all records are delivered, it writes
-// nothing.
+// destination and for a destination whose circuit breaker is open. If all records are delivered,
+// it writes nothing.
 func TestFatalReportsUndeliveredRecords(t *testing.T) {
 	for state, want := range map[string]string{
 		"well":  "",
@@ -392,7 +392,7 @@ func TestFatalReportsUndeliveredRecords(t *testing.T) {
 			text := captureStderr(t)
 			l.Info("one")
 			l.Info("two")
-			time.Sleep(time.Minute) // the circuit is open by then
+			time.Sleep(time.Minute) // the circuit breaker is open by then
 			func() {
 				defer func() { _ = recover() }()
 				defer l.Recover()

@@ -188,7 +188,7 @@ type endpoint struct {
 	gotMu         sync.Mutex
 	got           []*arrival
 	unorderedFrom map[key]int // number of the first process in which a record may arrive after later ones
-	deathIn       int         // the last process in which a session ended by a panic or runtime.Goexit
+	deathIn       int         // the last process in which a session ended without an answer; see noteDeath
 }
 
 // A processEndpoint is an endpoint as the process proc reaches it. Nothing arrives through it after
@@ -348,8 +348,8 @@ func dataOf(b *batch.Batch) (recs [][]byte) {
 	return recs
 }
 
-// answer returns the answers of e for a sink of package testkit: by its behavior it accepts, fails,
-// hangs or panics.
+// answer returns the function that answers batches for a sink of package testkit. Depending on
+// the behavior of e, the function accepts the batch, fails, hangs or panics.
 func (e *processEndpoint) answer(async bool) testkit.Answer {
 	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		inTime, err := e.waitInTime(ctx)

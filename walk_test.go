@@ -347,9 +347,9 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	synctest.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// While the outlet searches for poison, the circuit may be open. Close then leaves the last
-	// records in the spool. After the last Close nothing may be on disk, so no records are logged
-	// before it if the destination refuses records.
+	// While the outlet searches for a poisonous record, the circuit breaker may be open. Close
+	// then leaves the last records in the spool. After the last Close nothing may be on disk, so
+	// no records are logged before it if the destination refuses records.
 	refuses := slices.ContainsFunc(k.outs, func(o *out) bool { return o.poison })
 	if k.rng.IntN(2) == 0 && k.callsRunning() < 12 && !(last && refuses) {
 		k.burst()

@@ -62,8 +62,8 @@ func filesOn(t *testing.T, mem *vfs.Mem) map[string][]byte {
 	return all
 }
 
-// A copyOf is one copy of a record. After a loss of power, a later life of the File writes lost
-// records again.
+// A copyOf is one copy of a record. A life is the time from the opening of the File to a loss of
+// power. Records that were lost are written again in the next life, with its number.
 type copyOf struct{ n, life int }
 
 // text returns the line of c. It contains the fields of c and a checksum.

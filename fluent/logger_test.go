@@ -149,7 +149,7 @@ func TestSyncPostReturnsAfterTheAck(t *testing.T) {
 }
 
 // While the server is down, the error handler receives all records, and a subscriber receives the
-// transition of the circuit to open.
+// transition of the circuit breaker to open.
 func TestRecordsOfAnOutageGoToTheHandler(t *testing.T) {
 	var buf bytes.Buffer
 	var mu sync.Mutex

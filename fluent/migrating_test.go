@@ -55,7 +55,7 @@ func refusing(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
-// downWith returns a Logger whose server is down. Its circuit opens at the first failure.
+// downWith returns a Logger whose server is down. Its circuit breaker opens at the first failure.
 func downWith(t *testing.T, c testConfig) *Logger {
 	c.Dial = refusing
 	if c.Breaker == nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// downConfig returns a Config of a server that refuses connections. The circuit opens after the
-// first attempt.
+// downConfig returns a Config of a server that refuses connections. The circuit breaker opens
+// after the first attempt.
 func downConfig() testConfig {
 	return testConfig{
 		Config: Config{
@@ -409,8 +409,8 @@ func TestCodecForKnownContentTypes(t *testing.T) {
 	}
 }
 
-// With the policy spill, a server that stalls while the circuit is closed neither causes a loss nor
-// delays callers: the oldest records are moved to the spool.
+// With the policy spill, no record is lost and no caller waits if a server stalls while the
+// circuit breaker is closed, because the oldest records are moved to the spool.
 func TestWhenFullSpillLosesNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
 	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })

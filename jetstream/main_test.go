@@ -178,7 +178,7 @@ func flush(t testing.TB, out *deliver.Output) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	for out.Flush(ctx) != nil { // Flush fails while the circuit is open
+	for out.Flush(ctx) != nil { // Flush fails while the circuit breaker is open
 		if ctx.Err() != nil {
 			t.Fatal(out.Stats().Account, ctx.Err())
 		}
