@@ -90,7 +90,8 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
 	until, cancel := c.limit(ctx)
 	defer cancel()
-	sooner, cancel := closetime.Sooner(ctx) // ends before ctx, to leave time for collecting the results of the outputs
+	// sooner ends before ctx, to leave time for collecting the results of the outputs.
+	sooner, cancel := closetime.Sooner(ctx)
 	defer cancel()
 	c.endBursts(sooner)
 	outs := c.runEach(sooner, until, (*output).ends, (*output).end)
@@ -204,6 +205,8 @@ func (o *output) run(ctx context.Context, i int, do func(*output, context.Contex
 	returned = true
 }
 
+// Optional methods of an output's writer that Flush and Close use. A writer with more than one of
+// them is flushed with the first one that flush finds.
 type (
 	flusher     interface{ Flush() error }
 	ctxFlusher  interface{ Flush(context.Context) error }

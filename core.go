@@ -39,15 +39,17 @@ type handler struct {
 
 // A core is the part of a router that all handlers and loggers derived from it share.
 type core struct {
-	router    *Router // the Router that NewRouter returned, without attributes and groups
-	routes    []*route
-	outputs   []*output // of all routes
-	steps     []step    // actions for each record, see plan
-	sole      *output   // the only output, if nothing is redacted; otherwise nil
-	pool      scratchPool
-	names     names
-	root      *nameLevels // levels of loggers without a name
-	exact     bool        // every record at or above nameLevels.floor is accepted by some output
+	router  *Router // the Router that NewRouter returned, without attributes and groups
+	routes  []*route
+	outputs []*output // of all routes
+	steps   []step    // actions for each record, see plan
+	sole    *output   // the only output, if nothing is redacted; otherwise nil
+	pool    scratchPool
+	names   names
+	root    *nameLevels // levels of loggers without a name
+	// exact reports that some output accepts every record at or above nameLevels.floor. Then the
+	// floor alone decides, and no output has to be asked.
+	exact     bool
 	needsPC   bool
 	contexts  []contextFunc
 	samples   []*sampler
@@ -61,9 +63,11 @@ type core struct {
 	closed  atomic.Bool
 	refused atomic.Uint64
 
-	closing       sync.Once
-	done          chan struct{} // closed when report and err are set
-	finalReported atomic.Bool   // Logger.Close has written err, and the number of records kept on disk, to standard error
+	closing sync.Once
+	done    chan struct{} // closed when report and err are set
+	// finalReported is set once Logger.Close has written err and the number of records kept on
+	// disk to standard error.
+	finalReported atomic.Bool
 	report        Report
 	err           error
 }

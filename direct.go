@@ -98,7 +98,9 @@ type direct struct {
 	// trouble is true if torn is true or failing is not 0. These three fields are guarded by the
 	// gate.
 	trouble bool
-	torn    bool   // only part of the last record was written, so the next write begins with a newline
+	// torn is set if only part of the last record was written. The next write then begins with a
+	// newline, so that it starts a new line.
+	torn    bool
 	failing uint64 // failures since the last success
 
 	// failedAt is the time of the first failure since the last success. stuckAt is the time at

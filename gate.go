@@ -32,14 +32,16 @@ type gate struct {
 	onFree  func() // called with mu held when the gate is no longer stuck; may be nil
 
 	// mu is held for a few instructions. Under it, only the lock of the event queue is acquired.
-	mu      sync.Mutex
-	folded  uint64        // completed critical sections that no longer fit into state
-	freed   chan struct{} // closed by the method leave at the end of the current critical section; nil unless a lockCtx waits
-	watch   *time.Timer   // timer that checks whether the gate is stuck; nil if there was no recent waiter
-	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
-	ticked  time.Time     // time of the last tick
-	seen    uint64        // completed critical sections at the last tick
-	idle    int           // ticks without a completed critical section
+	mu     sync.Mutex
+	folded uint64 // completed critical sections that no longer fit into state
+	// freed is closed by the method leave at the end of the current critical section. It is nil
+	// unless a lockCtx waits.
+	freed   chan struct{}
+	watch   *time.Timer // timer that checks whether the gate is stuck; nil if there was no recent waiter
+	watchID uint64      // number of the timer, to ignore ticks of an earlier timer
+	ticked  time.Time   // time of the last tick
+	seen    uint64      // completed critical sections at the last tick
+	idle    int         // ticks without a completed critical section
 }
 
 const (

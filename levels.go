@@ -15,7 +15,9 @@ type nameLevels struct {
 	name  string
 	least slog.LevelVar // records below it are discarded; set by SetLevel, or else minLevel
 	own   slog.LevelVar // the level of outputs without a level
-	floor slog.LevelVar // no output accepts a lower level; if core.exact is set, some output accepts each level at or above floor
+	// floor is the lowest level that any output accepts. If core.exact is set, some output
+	// accepts each level at or above it.
+	floor slog.LevelVar
 }
 
 // names holds the levels of a core by name. The name of the root is "".

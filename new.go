@@ -67,7 +67,9 @@ func (l *Logger) Close() error {
 	}
 	for _, o := range rep.Outputs {
 		dropped := o.Dropped
-		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0 // the program requested sampling, and err contains the losses of the shutdown
+		// The program requested sampling, and err contains the losses of the shutdown, so neither
+		// is reported here.
+		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0
 		if n := dropped.Total(); n > 0 {
 			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s dropped since the start (%v)\n", o.Name, plural.Records(n), dropped)
 		}

@@ -32,12 +32,14 @@ type (
 
 // output is one output of a route.
 type output struct {
-	name   string
-	level  threshold
-	w      io.Writer // the writer given by the user, or made by NewRouter
-	closes bool      // Router.Close closes w; set for at most one of the outputs with this writer
-	opened bool      // NewRouter has created w
-	first  bool      // this is the first output with this writer
+	name  string
+	level threshold
+	w     io.Writer // the writer given by the user, or made by NewRouter
+	// closes reports that Router.Close closes w. It is set for at most one of the outputs with
+	// this writer.
+	closes bool
+	opened bool // NewRouter has created w
+	first  bool // this is the first output with this writer
 	events *reporter
 
 	rec     recorder  // w, if the output is buffered; otherwise nil

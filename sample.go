@@ -20,11 +20,12 @@ type sampler struct {
 // that message and resets the count. Such a collision causes more records to be logged, never
 // fewer.
 type sampleSlot struct {
-	key     atomic.Uint64         // hash of the message, its level and the name of the logger
-	sec     atomic.Int64          // the second in which n was counted, in Unix time
-	n       atomic.Uint64         // number of records in sec
-	omitted atomic.Uint64         // number of records omitted since the last one that was logged
-	burst   atomic.Pointer[burst] // the burst that reports omitted; may belong to an earlier message of the slot
+	key     atomic.Uint64 // hash of the message, its level and the name of the logger
+	sec     atomic.Int64  // the second in which n was counted, in Unix time
+	n       atomic.Uint64 // number of records in sec
+	omitted atomic.Uint64 // number of records omitted since the last one that was logged
+	// burst reports the omitted records. It may belong to an earlier message of the slot.
+	burst atomic.Pointer[burst]
 }
 
 // newSampler returns a sampler with no counts yet.
@@ -96,7 +97,8 @@ func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	if b := slot.burst.Load(); b != nil && b.key == key {
 		b.omitted += omitted
 	} else {
-		slot.omitted.Add(omitted) // the burst has just ended: the number is logged with the slot's next record
+		// The burst has just ended, so the number is logged with the next record of the slot.
+		slot.omitted.Add(omitted)
 	}
 }
 

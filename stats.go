@@ -156,7 +156,8 @@ func (o *output) accountNow() (a batch.Account) {
 		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
 		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
 	default:
-		a.Dropped[batch.Failed] = o.failed.Load() // read before the field done, because done includes failed writes
+		// failed is read before done, because done includes failed writes.
+		a.Dropped[batch.Failed] = o.failed.Load()
 		a.Dropped[batch.Busy] = o.busy.Load()
 		n := o.direct.count()
 		a.Delivered = n.done - a.Dropped[batch.Failed]

@@ -4,9 +4,12 @@ import "log/slog"
 
 // A threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
-	v     *slog.LevelVar // also holds constant levels, because reading it takes one atomic load
-	fixed bool           // v is constant
-	other slog.Leveler   // called for each record if v is nil; if other is also nil, the level of the logger applies
+	// v is the level. It also holds a constant level, because reading it takes one atomic load.
+	v     *slog.LevelVar
+	fixed bool // v is constant
+	// other is called for each record if v is nil. If other is also nil, the level of the logger
+	// applies.
+	other slog.Leveler
 }
 
 // newThreshold returns the threshold for l, the argument of the option Level. A nil l means the

@@ -18,7 +18,9 @@ type class struct {
 	_ [64]byte // keeps the counters out of the cache line of the immutable fields
 	counters
 
-	quarantine []item // debug mode: quarantined buffers, the oldest first; guarded by the lock of the only list
+	// quarantine contains the quarantined buffers in debug mode, the oldest first. The lock of
+	// the only list guards it.
+	quarantine []item
 }
 
 // counters counts the rare events of a class.

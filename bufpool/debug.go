@@ -218,7 +218,9 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-	runtime.KeepAlive(buf) // keeps the memory of buf allocated, because another buffer could otherwise get its address
+	// The memory of buf must stay allocated until here, because another buffer could otherwise
+	// get its address.
+	runtime.KeepAlive(buf)
 }
 
 // callers returns the stack beginning at the caller of the Pool's method. inner is the number of

@@ -50,7 +50,9 @@ func newEncoder(c config) *encoder {
 	for i := range e.levels {
 		e.levels[i] = e.levelPart(minLevel + slog.Level(i))
 	}
-	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} { // lines of package loki contain no source
+	// Package loki, which uses Taken, never writes the source, so the key of the source is not
+	// reserved.
+	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} {
 		if key != omitted {
 			e.root.Taken = append(e.root.Taken, values.HashKey(jsontext.AppendName(nil, key)))
 		}

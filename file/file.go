@@ -40,8 +40,10 @@ type File struct {
 	// h is nil if the last attempt to open failed, or if the file was deleted. The next Write then
 	// opens the file.
 	h       handle
-	regular bool   // h is a regular file: it can be rotated, synced and watched
-	size    int64  // size of the open file in bytes; for a pipe or device: number of bytes written
+	regular bool // h is a regular file: it can be rotated, synced and watched
+	// size is the size of the open file in bytes. For a pipe or device it is the number of bytes
+	// written.
+	size    int64
 	lineEnd []byte // written before the next data, to end an incomplete line
 	cut     bool   // the last Write ended inside a record
 	reopen  bool   // Reopen was called during an incomplete record

@@ -44,9 +44,11 @@ const partSuffix = ".tmp"
 type work uint8
 
 const (
-	idle  work = iota // no goroutine is running
-	once              // a pass over the directory is in progress
-	again             // another pass follows, because a file may have been added after the current pass read the directory
+	idle work = iota // no goroutine is running
+	once             // a pass over the directory is in progress
+	// again means that another pass follows, because a file may have been added after the current
+	// pass read the directory.
+	again
 )
 
 // startLocked sets the options of the old files and starts a pass over files of earlier processes.
@@ -158,7 +160,8 @@ func (o *oldFiles) parse(name string) (t time.Time, suffix string, ok bool) {
 func (o *oldFiles) compress(path string) error {
 	whole := path + o.format.Suffix
 	if st, err := os.Stat(whole); err == nil && st.Size() > 0 {
-		return os.Remove(path) // the copy is complete, but an earlier process was killed before it removed the file
+		// The copy is complete, but an earlier process was killed before it removed the file.
+		return os.Remove(path)
 	}
 	in, err := os.Open(path)
 	if err != nil {
@@ -180,7 +183,8 @@ func (o *oldFiles) compress(path string) error {
 	}
 	o.writer.Reset(out)
 	_, err = io.Copy(o.writer, in)
-	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close()) // closed before os.Remove, because Windows cannot remove open files
+	// All files are closed before os.Remove is called, because Windows cannot remove open files.
+	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close())
 	if err == nil {
 		err = os.Rename(part, whole)
 	}

@@ -7,10 +7,12 @@ import "math"
 // space, so readers do not notice it. The space is released when the file is closed. After a crash,
 // the next Open releases it.
 const (
-	reserveAfter = 8 << 20  // size of the file in bytes from which on space is reserved
-	reserveStep  = 8 << 20  // maximum number of reserved bytes
-	reserveAgain = 7 << 20  // number of bytes written until the next reservation
-	reserveSlack = 64 << 10 // unused space after the end is not released up to this number of bytes
+	reserveAfter = 8 << 20 // size of the file in bytes from which on space is reserved
+	reserveStep  = 8 << 20 // maximum number of reserved bytes
+	reserveAgain = 7 << 20 // number of bytes written until the next reservation
+	// reserveSlack is the number of unused bytes after the end that need not be released. File
+	// systems allocate whole blocks, so a few bytes are always unused.
+	reserveSlack = 64 << 10
 )
 
 // admitLocked handles a file that was just opened. It releases space that a crashed process

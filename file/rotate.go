@@ -24,9 +24,11 @@ var errIrregular = errors.New("it is not a regular file, so it cannot be rotated
 
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
-	old    oldFiles
-	began  time.Time // a time in the current period of the open file; used for Options.RotateEvery
-	failed time.Time // time of the last attempt to rotate, if it failed; zero if it succeeded
+	old oldFiles
+	// began is a time in the current period of the open file. It is used for Options.RotateEvery.
+	began time.Time
+	// failed is the time of the last attempt to rotate. It is zero if that attempt succeeded.
+	failed time.Time
 }
 
 // due returns the reason to rotate a file of size bytes before n more bytes are written, or "". The

@@ -117,7 +117,8 @@ func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) 
 		switch {
 		case failed != nil && (late || isGone(err)):
 			return false, failed
-		case noAck && failed == nil && ctx.Err() != nil: // the frame was written completely, so it counts as delivered
+		// The frame was written completely, so it counts as delivered.
+		case noAck && failed == nil && ctx.Err() != nil:
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)

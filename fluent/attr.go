@@ -80,7 +80,8 @@ func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 	if len(attrs) == 0 {
 		return dst, 0
 	}
-	if s.groupDepth >= values.MaxGroups || len(dst)-s.base > s.limit { // a LogValuer may return itself in a group
+	// A LogValuer may return itself in a group, so the depth and the size are limited.
+	if s.groupDepth >= values.MaxGroups || len(dst)-s.base > s.limit {
 		return msgpack.AppendStr(msgpack.AppendStr(dst, name), values.TooDeep), 1
 	}
 	s.groupDepth++

@@ -274,7 +274,9 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.ReconnectMin, defaultReconnectMin)
 	setDefault(&c.ReconnectMax, max(defaultReconnectMax, c.ReconnectMin))
 	setDefault(&c.FrameBytes, defaultFrameBytes)
-	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit))) // at least FrameBytes
+	// The default is at least FrameBytes, so that a frame of the configured size is never
+	// rejected.
+	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
 	setDefault(&c.Mode, modePacked)
 	setDefault(&c.MessageKey, defaultMessageKey)
 	setDefault(&c.SyncTimeout, defaultSyncTimeout)

@@ -86,7 +86,9 @@ func (c *conn) interrupt() {
 // readUntil has no effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	if c.interrupted.Load() { // interrupt may have set its deadline just before SetReadDeadline replaced it
+	// If interrupt has set its deadline just before SetReadDeadline replaced it, the deadline is
+	// set again.
+	if c.interrupted.Load() {
 		c.interrupt()
 	}
 }
@@ -212,7 +214,9 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 // server. If msg is text, such as an HTTP response, the error includes its first line without
 // secrets.
 func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
-	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // TLS record (RFC 8446, section 5.1): content type alert, major version 3
+	// A TLS record (RFC 8446, section 5.1) begins with its content type, here an alert (0x15),
+	// and the major version 3.
+	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 {
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
 	}
 	line, _, _ := bytes.Cut(msg, []byte("\n"))

@@ -384,7 +384,8 @@ func (a *appender) Write(p []byte) (int, error) {
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
 	if c.Compress != "" {
-		f, _ := compression.Find(c.Compress) // ignored, because Config.resolve has already reported this error
+		// Config.resolve has already reported an unknown compression, so the error is ignored.
+		f, _ := compression.Find(c.Compress)
 		w.zip = f.NewWriter(compression.Fast)
 	}
 	return w
@@ -414,7 +415,8 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 		l.pieces(b, f, fn)
 		return
 	}
-	l.pieces(b, f, func(p []byte) { // the message contains time and map without the array header of the entry
+	// The message contains time and map without the array header of the entry.
+	l.pieces(b, f, func(p []byte) {
 		if t, rest, err := msgpack.Next(p); err == nil && t.Kind == msgpack.Array {
 			p = rest
 		}

@@ -61,7 +61,9 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	var random [16]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
-	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // one Write, because Fluent Bit rejects a PING that arrives in two segments
+	// PING is sent with one Write, because Fluent Bit rejects a PING that arrives in two
+	// segments.
+	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil {
 		return false, fmt.Errorf("cannot send PING: %w", err)
 	}
 	msg, err = h.read()

@@ -62,7 +62,8 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	lent, _ := scratch.Get(size)
 	defer scratch.Put(lent)
-	buf := lent[:0] // all heads and tails fit into buf, so append does not move the memory to which j.vec refers
+	// All heads and tails fit into buf, so append does not move the memory to which j.vec refers.
+	buf := lent[:0]
 	j.vec = j.vec[:0]
 	add := func(p []byte) { j.vec = append(j.vec, p) }
 	for i := range frames {

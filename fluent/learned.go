@@ -73,7 +73,9 @@ type limits struct {
 	endedRecord int
 	recentMax   int       // largest frame accepted since the time recentSince
 	recentSince time.Time // start of the period of recentMax, at most relearn ago
-	proven      int       // size of the largest frame that the server is assumed to accept: recentMax, or less if a smaller frame ended a connection
+	// proven is the size of the largest frame that the server is assumed to accept: recentMax, or
+	// less if a smaller frame has ended a connection.
+	proven int
 
 	records recordLimit
 }

@@ -224,7 +224,8 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	// Flush makes the outlet send the record immediately. If the circuit breaker is open, Flush
 	// does not probe the server, because each call of Post would then cause a probe.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
-	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush also fails for a held record, which may still be sent
+	// Flush also fails for a held record, which may still be sent, so the wait continues.
+	if err != nil && !errors.Is(err, deliver.ErrOpen) {
 		select {
 		case <-w.known:
 		case <-outputhook.Ended(l.Output):

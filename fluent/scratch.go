@@ -81,7 +81,8 @@ func (m *recordMemory) release(rec []byte) {
 		scratch.Put(m.borrowed)
 		m.borrowed = nil
 	}
-	switch n := len(rec) - m.insertedBytes; { // strings that are copied directly into the slab need no memory of m
+	// Strings that are copied directly into the slab need no memory of m.
+	switch n := len(rec) - m.insertedBytes; {
 	case n > maxScratchBytes:
 	case n > ownScratchBytes:
 		m.borrowSize, m.smallRecords = max(m.borrowSize, n), 0

@@ -142,7 +142,9 @@ func (r *roster) order() []int {
 		}
 		return 2
 	}
-	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // without weights, 0 for all servers
+	// due is the credit that server i would have for the next connection. Without weights it is 0
+	// for all servers.
+	due := func(i int) int { return r.health[i].credit + r.servers[i].weight }
 	standby := func(i int) int {
 		if r.servers[i].standby {
 			return 1
@@ -177,7 +179,9 @@ func (r *roster) noteSelected(i int) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			r.health[k].credit = 0 // without accumulated credit it only gets its usual share when it is available again
+			// A skipped server accumulates no credit, so it only gets its usual share when it is
+			// available again.
+			r.health[k].credit = 0
 		}
 	}
 	r.health[i].credit -= sum

@@ -99,7 +99,8 @@ func newSession(c *Driver, l deliver.Life, nc *conn) *session {
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Auth.Secured: // without HELO, the server may close the connection after one message
+	// Without HELO, the server may close the connection after one message.
+	case c.c.NoAck && !c.c.Auth.Secured:
 		s.enter(probing)
 	default:
 		s.serve()
@@ -340,7 +341,9 @@ func (s *session) putInOrder(j *job, from int) error {
 		if !s.c.c.NoAck {
 			maxShared := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				if j.lay.frames[i].bytes > maxShared { // without the lock, because the reader changes only the field acked
+				// bytes is read without the lock, because the reader changes only the field
+				// acked.
+				if j.lay.frames[i].bytes > maxShared {
 					to = i + 1
 					break
 				}

@@ -100,7 +100,9 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		s.tag, _ = tagOf(id) // the string in the table, because the caller's string may be part of a large one
+		// The string in the table is used, because the caller's string may be part of a large
+		// one.
+		s.tag, _ = tagOf(id)
 		s.stream = id
 	}
 	return id, nil

@@ -71,7 +71,8 @@ type valuer struct {
 	replace    func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups     []string                                     // names of the open groups
 	groupDepth int                                          // number of open groups in the current call of attrs
-	builtin    bool                                         // the attribute is level, message or source, so ReplaceAttr gets no groups
+	// builtin is set for level, message and source, for which ReplaceAttr gets no groups.
+	builtin bool
 
 	mem recordMemory // memory for a record of Post
 }
@@ -164,7 +165,9 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		s.mem.canSplice = false // the walk may move or remove written bytes, which would make the offsets of splices invalid
+		// The walk may move or remove written bytes, which would make the offsets of splices
+		// invalid.
+		s.mem.canSplice = false
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
@@ -332,7 +335,9 @@ func (s *valuer) Time(t time.Time) {
 		s.dst = appendEventTime(s.dst, t)
 		return
 	}
-	at := len(s.dst) // offset of the header, which has one byte for a string of less than 32 bytes, as nearly every time is
+	// The header at the offset at has one byte for a string of less than 32 bytes, as nearly
+	// every time is. A longer string is written again with a longer header.
+	at := len(s.dst)
 	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
 		s.dst[at] = msgpack.CodeFixStr | byte(n)

@@ -70,7 +70,8 @@ func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
-	t.Cleanup(r.end) // runs after the test function has returned, so add detects goroutines that still log
+	// end runs after the test function has returned, so add detects goroutines that still log.
+	t.Cleanup(r.end)
 	return r
 }
 

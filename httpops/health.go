@@ -141,7 +141,8 @@ func (o *Ops) document() document {
 
 // json returns the document as JSON.
 func (d *document) json() []byte {
-	b, _ := json.Marshal(d) // the error is nil, because d has only strings, numbers and times
+	// The error is nil, because d contains only strings, numbers and times.
+	b, _ := json.Marshal(d)
 	return b
 }
 

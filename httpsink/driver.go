@@ -65,7 +65,9 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	case f.bulk: // no probe with an empty request, because a working server rejects a request without records
+	// A working server rejects a request without records, so it is not probed with an empty
+	// request.
+	case f.bulk:
 	case f.array:
 		d.prober.First = []byte("[]")
 	default:
@@ -96,7 +98,8 @@ func (d *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
+		// With the default FlushLevel, each record of level ERROR would cause a request.
+		o.Slab.FlushLevel = slab.NoFlushLevel
 	}
 }
 

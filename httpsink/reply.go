@@ -247,7 +247,8 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	}
 	items := d.bulk.Items
 	switch {
-	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // the response does not show that any record was stored
+	// The response does not show that any record was stored.
+	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors):
 		return d.notFromAPI(a)
 	case len(items) != n:
 		return none("the answer has a different number of records")

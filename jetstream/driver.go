@@ -171,7 +171,8 @@ func (c *Config) secrets() []string {
 		if p, ok := u.User.Password(); ok && p != "" {
 			secrets = append(secrets, p)
 		} else if u.User.Username() != "" {
-			secrets = append(secrets, u.User.Username()) // a user without a password is a token
+			// A user without a password is a token.
+			secrets = append(secrets, u.User.Username())
 		}
 	}
 	return secrets

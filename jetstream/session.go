@@ -44,7 +44,8 @@ type session struct {
 	// capacity is 1.
 	soleAnswer chan outcome
 
-	connClosed chan struct{} // closed when the connection is closed and no further answers arrive
+	// connClosed is closed when the connection is closed and no further answers arrive.
+	connClosed chan struct{}
 
 	mu            sync.Mutex  // guards the fields below; no other lock is acquired while it is held
 	sent          uint64      // number of messages of all batches so far
@@ -53,7 +54,9 @@ type session struct {
 	progressTimer *time.Timer // calls checkProgress
 	first         uint64      // ticket of the first open record, valid if broken is set
 	broken        bool        // an answer has left records open, so last is unknown
-	alone         uint64      // with Sole: 1 + the number of the message whose answer Send awaits; 0: none
+	// alone is 1 + the number of the message whose answer Send awaits, with Config.Sole. It is 0
+	// if Send awaits none.
+	alone uint64
 }
 
 // A flight is a batch in flight. session.mu guards its fields.
@@ -101,7 +104,9 @@ func (s *session) begin(conn *nats.Conn) error {
 	s.inbox = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // no limit, because the answers to all messages in flight must be accepted
+		// The subscription has no limit, because the answers to all messages in flight must be
+		// accepted.
+		err = sub.SetPendingLimits(-1, -1)
 	}
 	if err != nil {
 		s.wire.closeAll()

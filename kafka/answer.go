@@ -131,7 +131,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 	why := s.where(l, err)
 	switch {
-	case strings.Contains(text, "without key"): // the topic is compacted; brokers have no error code for that
+	// The topic is compacted. Brokers have no error code for that.
+	case strings.Contains(text, "without key"):
 		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: set Key, or use another topic", err)), advice: batch.Hold})
 	case len(q.recs) == 1:
 		s.suspect(l, q, why, condemned)

@@ -271,7 +271,7 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
 	}
-	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record
+	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record may be stored twice
 		t.Errorf("%d duplicates, %+v", duplicates, s)
 	}
 	o.await(t, "poison", "raise max.message.bytes of topic logs")

@@ -164,7 +164,8 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	}
 	w := bodyWalker{values: s.b.values, scope: s, cache: new(values.Cache), detail: s.detail}
 	defer w.free()
-	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{') // a '{' at the end of dst suppresses the comma before the first key
+	// A '{' at the end of dst suppresses the comma before the first key.
+	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{')
 	pre = append(pre, s.pre[bare]...)
 	if s.lazy[bare] != "" {
 		pre = append(pre, ',')

@@ -59,7 +59,8 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery} // a proxy may require a secret query
+	// The query of the URL is a secret as well, because a proxy may require a key in it.
+	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery}
 	for name, value := range c.HTTP.Headers {
 		// The value consists of a scheme and the secret, which may also appear alone.
 		if http.CanonicalHeaderKey(name) == "Authorization" {

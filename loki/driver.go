@@ -92,7 +92,8 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 		defaultTo(&o.Deliver.ParkedBytes, min(maxParkedBytes, o.BufferBytes))
 	}
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
+		// With the default FlushLevel, each record of level ERROR would cause a request.
+		o.Slab.FlushLevel = slab.NoFlushLevel
 		if s.enc.eager != nil {
 			o.Slab.FlushLevel = s.enc.eager
 		}

@@ -35,11 +35,13 @@ type encoder struct {
 	metadataAll bool         // Config.MetadataAll
 	slots       []*labelSlot // labels from attributes, in the order of Config.LabelAttrs
 	reports     *callback.Reporter
-	parts       []labelPart             // labels of a stream, sorted by name
-	fixedLabels int                     // number of labels that every stream has: Config.Labels and the level
-	byLevel     [len(levelNames)]uint32 // by level: id of the stream that has no labels from attributes
-	tenantMeta  []byte                  // metadata name for the tenant of a refused record
-	codec       codec
+	parts       []labelPart // labels of a stream, sorted by name
+	// fixedLabels is the number of labels that every stream has: Config.Labels and the level.
+	fixedLabels int
+	// byLevel contains, for each level, the id of the stream that has no labels from attributes.
+	byLevel    [len(levelNames)]uint32
+	tenantMeta []byte // metadata name for the tenant of a refused record
+	codec      codec
 	// eager is the level from which on records are sent immediately (slab.Options.FlushLevel). It
 	// is nil without Config.EagerFirst.
 	eager   *slog.LevelVar
@@ -70,7 +72,9 @@ func (e *encoder) noteFirst() {
 
 // A labelSlot is a label whose value comes from an attribute.
 type labelSlot struct {
-	meta, attr []byte       // meta is the label's name as structured metadata; attr is the attribute's name in Config.LabelAttrs
+	// meta is the label's name as structured metadata. attr is the attribute's name in
+	// Config.LabelAttrs.
+	meta, attr []byte
 	values     valueCounter // distinct values of the label
 }
 
@@ -79,7 +83,9 @@ type labelSlot struct {
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
 	level bool   // the value is the name of the level
-	slot  int    // index in slots if the value is that of an attribute; -1 for all other labels
+	// slot is the index in slots if the value is the value of an attribute. It is -1 for all
+	// other labels.
+	slot int
 }
 
 // newEncoder returns the encoder for c. It registers a stream for each level. The stream of gap

@@ -101,7 +101,9 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	case slog.KindAny:
 		switch x := v.Any().(type) {
 		case nil:
-		case encode.AttrAppender: // checked before error, because a value that is both is written as a group
+		// An AttrAppender is checked before an error, because a value that is both is written as
+		// a group.
+		case encode.AttrAppender:
 			if depth >= values.MaxGroups || t.p.evaluations >= maxEvaluations {
 				break
 			}
@@ -119,7 +121,9 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		case error:
 			return slog.AnyValue(t.textError(x)), true
 		default:
-			if !t.e.values.CallsMethods(x) { // v comes from a LogValuer, and writing it calls no methods
+			// v comes from a LogValuer. It is not evaluated further if writing it calls no
+			// methods.
+			if !t.e.values.CallsMethods(x) {
 				break
 			}
 			if t.e.kind.isFormatter() {
@@ -149,7 +153,9 @@ func (t *evaluator) textError(err error) error {
 		return values.Known(err)
 	}
 	p := t.p
-	p.errorTexts = append(p.errorTexts, values.Know(err)) // pointers to elements remain valid if append moves the slice
+	// Pointers to elements remain valid if append moves the slice, because they refer to the old
+	// array.
+	p.errorTexts = append(p.errorTexts, values.Know(err))
 	return &p.errorTexts[len(p.errorTexts)-1]
 }
 

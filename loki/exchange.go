@@ -138,14 +138,16 @@ func gzipBound(n int) int { return n + n/1024 + 1024 }
 type exchange struct {
 	req *http.Request
 	// template is copied to req before each request, because transports may modify req.
-	template      *http.Request
-	parent        context.Context // context of the session
-	ctx           deadlineContext
-	cancel        context.CancelCauseFunc
-	timer         *time.Timer
-	body          bodyReader
-	getBodyCalled atomic.Bool // the transport has requested a second body, so the exchange is not reused
-	complete      bool        // the response was read to its end
+	template *http.Request
+	parent   context.Context // context of the session
+	ctx      deadlineContext
+	cancel   context.CancelCauseFunc
+	timer    *time.Timer
+	body     bodyReader
+	// getBodyCalled is set if the transport has requested a second body. The exchange is then not
+	// reused.
+	getBodyCalled atomic.Bool
+	complete      bool // the response was read to its end
 }
 
 // A deadlineContext is a context whose deadline can be set for each request. It inherits the method
@@ -293,7 +295,8 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 		n += k
 	}
 	if b.response = in; len(in) > maxAnswer {
-		b.response = nil // releases the buffer, because so much memory is rarely needed again
+		// The buffer is released, because so much memory is rarely needed again.
+		b.response = nil
 	}
 	switch {
 	case err == nil:

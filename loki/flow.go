@@ -67,7 +67,9 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
 	switch {
-	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns: // Loki has recently refused the stream or limited its rate
+	// Loki has recently refused the stream or limited its rate, so it may refuse the stream
+	// again.
+	case st.fullUntil.Load() > ns, st.pace.rateAt(now) > 0, st.pace.closedUntil.Load() > ns:
 		return alone
 	// The tenant has too many streams, so Loki may not be able to create this one.
 	case st.owner.streamsLimitedUntil.Load() > ns && !st.trust.isConfirmed(now):
@@ -178,7 +180,8 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
-			a.kind = tryAgain // so small a record is never too large: a server or proxy is faulty
+			// So small a record is never too large, so a server or proxy is faulty.
+			a.kind = tryAgain
 			return a
 		}
 		if single {

@@ -27,7 +27,9 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
 	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
-		if i > 0 && len(segs) > 1 { // a stream with a reported limit has separate requests, see placeOf
+		// A stream with a reported limit is sent in separate requests, see placeOf. So a shared
+		// request needs no check of its streams.
+		if i > 0 && len(segs) > 1 {
 			break
 		}
 		most, ofStream := s.c.HTTP.Timeout, i > 0

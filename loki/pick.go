@@ -135,11 +135,13 @@ type picked struct {
 	attrs      []slog.Attr         // attributes that stay in the line
 	evaluated  []slog.Attr         // attributes with the values of the evaluator
 	errorTexts []values.KnownError // errors of the evaluator
-	buf        []byte              // memory of values and names, to which the slices of labels, meta and tenant refer
-	path       []byte              // names of the open groups, as a prefix of metadata names
-	key        []byte              // definition of the stream
-	line       []byte              // the line, in JSON form before it is escaped
-	expansions int                 // number of groups visited by walk, see values.MaxExpansions
+	// buf is the memory of values and names, to which the slices of labels, meta and tenant
+	// refer.
+	buf        []byte
+	path       []byte // names of the open groups, as a prefix of metadata names
+	key        []byte // definition of the stream
+	line       []byte // the line, in JSON form before it is escaped
+	expansions int    // number of groups visited by walk, see values.MaxExpansions
 
 	evaluations int // number of values created by the evaluator, see maxEvaluations
 }

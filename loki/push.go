@@ -22,18 +22,22 @@ const (
 type answerKind uint8
 
 const (
-	accepted       answerKind = iota // all entries are stored
-	tryAgain                         // no entry is stored, but the request may succeed later
-	limited                          // no entry is stored because of a rate limit of the tenant or the stream
-	unanswered                       // the outcome is unknown, because there is no complete response
-	hold                             // no entry is stored until an operator intervenes
-	denied                           // like hold, but if Loki refuses only this tenant, other tenants are not affected
-	tooLarge                         // the request is too large; parts of it may be accepted
-	tooManyStreams                   // Loki has no room for the stream, because of a limit of streams
-	labelsRefused                    // the labels of the stream are refused, and therefore all its entries
-	entriesRefused                   // some entries are refused, the others are stored
-	requestRefused                   // the whole request is refused, possibly because of one entry
-	unknownText                      // like requestRefused, but the text may come from another server or a faulty Loki
+	accepted answerKind = iota // all entries are stored
+	tryAgain                   // no entry is stored, but the request may succeed later
+	// limited means that no entry is stored because of a rate limit of the tenant or the stream.
+	limited
+	unanswered // the outcome is unknown, because there is no complete response
+	hold       // no entry is stored until an operator intervenes
+	// denied is like hold. But if Loki refuses only this tenant, other tenants are not affected.
+	denied
+	tooLarge       // the request is too large; parts of it may be accepted
+	tooManyStreams // Loki has no room for the stream, because of a limit of streams
+	labelsRefused  // the labels of the stream are refused, and therefore all its entries
+	entriesRefused // some entries are refused, the others are stored
+	requestRefused // the whole request is refused, possibly because of one entry
+	// unknownText is like requestRefused, but the text may come from another server or a faulty
+	// Loki.
+	unknownText
 )
 
 // An answer is an interpreted response of Loki. The zero answer means that all entries are stored.

@@ -550,7 +550,7 @@ func TestSecrets(t *testing.T) {
 }
 
 // If the streams of a batch need different advice, the batch gets the advice that precedes the
-// others in the list ranks. Records are held only if they have no problem besides.
+// others in the list ranks. Records are held only if no stream of the batch has another problem.
 func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {

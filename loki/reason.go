@@ -15,10 +15,14 @@ const (
 	labelTooLong                  // the value is longer than MaxLabelValue: the label became metadata
 	labelManyValues               // the label had more values than MaxLabelValues: the label became metadata
 	restamped                     // the record got the current time because of TooOld "now"
-	streamsFull                   // MaxStreams streams exist: the labels became metadata; the record of a new tenant is refused
-	metadataLeftOut               // a pair of metadata exceeds MaxMetadataPairs or MaxMetadataBytes
-	lineTruncated                 // the line is longer than MaxLine and was cut
-	timeNotUnique                 // another record may have the same time, despite UniqueTimes; of two equal records Loki keeps one
+	// streamsFull means that MaxStreams streams exist. The labels became metadata, or the record
+	// was refused because its tenant is new.
+	streamsFull
+	metadataLeftOut // a pair of metadata exceeds MaxMetadataPairs or MaxMetadataBytes
+	lineTruncated   // the line is longer than MaxLine and was cut
+	// timeNotUnique means that another record may have the same time, despite UniqueTimes. Loki
+	// keeps only one of two equal records.
+	timeNotUnique
 
 	lineTooLong  // the line is longer than MaxLine, or than Loki accepts
 	tooOld       // the record is older than MaxAge, or than Loki accepts

@@ -101,7 +101,9 @@ var likeText = []byte(" errors like: ")
 // assigned to a segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
-	messages, counted, named := 0, 0, false // number of messages; number of messages with a count of entries; whether any message names an entry
+	// messages is the number of messages, and counted the number of messages with a count of
+	// entries. named reports whether any message names an entry.
+	messages, counted, named := 0, 0, false
 	// seen counts a message about n entries of the stream with the given labels. It returns the
 	// refusals of that stream, and n as a number.
 	seen := func(n, labels []byte) (of *refusalText, k int) {
@@ -154,7 +156,8 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number: no metadata is permitted
+				// The first group has no number, which means that no metadata is permitted.
+				*limit, _ = strconv.Atoi(string(m[3+i]))
 			}
 		}
 		named = true

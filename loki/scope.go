@@ -20,13 +20,15 @@ import (
 // A scope is an encoder with the attributes and groups of a logger. It is immutable, so goroutines
 // may share it.
 type scope struct {
-	e      *encoder
-	inner  encode.Scope // the scope of the line
-	node   *pick        // node of the tree of picks for attributes of the innermost group; nil if none of them is picked
-	path   string       // names of the open groups, each followed by a dot, as a prefix of metadata names
-	labels [][]byte     // values from attributes of the scope, by slot
-	meta   []pair       // metadata from attributes of the scope
-	tenant []byte       // tenant from attributes of the scope; nil if there is none
+	e     *encoder
+	inner encode.Scope // the scope of the line
+	// node is the node of the tree of picks for attributes of the innermost group. It is nil if
+	// none of these attributes is picked.
+	node   *pick
+	path   string   // names of the open groups, each followed by a dot, as a prefix of metadata names
+	labels [][]byte // values from attributes of the scope, by slot
+	meta   []pair   // metadata from attributes of the scope
+	tenant []byte   // tenant from attributes of the scope; nil if there is none
 }
 
 // WithGroup returns the scope within a group. It implements [encode.Scope].

@@ -94,7 +94,7 @@ func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.Info("m")
-			time.Sleep(time.Minute) // long enough for the circuit to open
+			time.Sleep(time.Minute) // long enough for the circuit breaker to open
 			st := l.Router().Stats().Outputs[0]
 			texts := []string{st.Delivery.Deliver.LastError, fmt.Sprint(l.Router().Flush(t.Context()))}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

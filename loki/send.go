@@ -215,7 +215,9 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.openCause.after)
-			if g.openCause.kind == unanswered { // reported in preference to a refusal, because records may be duplicated
+			// A missing answer is reported in preference to a refusal, because records may be
+			// duplicated.
+			if g.openCause.kind == unanswered {
 				o.Why = g.openCause.err
 			}
 		}

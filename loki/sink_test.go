@@ -213,7 +213,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		for h.Flush(ctx) != nil && ctx.Err() == nil { // Flush fails while the circuit is open
+		for h.Flush(ctx) != nil && ctx.Err() == nil { // Flush fails while the circuit breaker is open
 			time.Sleep(time.Second)
 		}
 		rep, _ := h.Close(ctx)

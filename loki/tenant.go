@@ -17,7 +17,9 @@ type tenant struct {
 	pace                pace         // state of the tenant's rate limit
 	streamsLimitedUntil atomic.Int64 // time, in Unix ns, until which Loki may refuse new streams
 	hasRecords          atomic.Bool  // the tenant has had records, new or from disk
-	deniedAt            atomic.Int64 // time of the last refusal, in Unix ns; 0 if never refused, or accepted since
+	// deniedAt is the time of the last refusal, in Unix ns. It is 0 if Loki has never refused the
+	// tenant or has accepted it since.
+	deniedAt atomic.Int64
 }
 
 // denialPeriod is the time after which the refusal of a tenant no longer counts. Without this time,

@@ -73,7 +73,8 @@ func (t *trust) mayShare(first, last int64, now time.Time) bool {
 // rank returns the rank of the stream in a request. The stream with the smallest rank comes last.
 // lastAccepted is the time, in Unix ns, of the last request with the stream that Loki accepted.
 func (t *trust) rank(lastAccepted int64, now time.Time) int64 {
-	if idle := now.UnixNano() - lastAccepted; idle > int64(confirmedPeriod) { // Loki may have to create the stream
+	// After a long idle time Loki may have to create the stream, so the stream comes last.
+	if idle := now.UnixNano() - lastAccepted; idle > int64(confirmedPeriod) {
 		return -idle
 	}
 	return max(1, t.confirmed.Load())

@@ -31,9 +31,11 @@ type session struct {
 	readerDone chan struct{} // closed when the reader has ended
 	readErr    error         // reason; valid after readerDone is closed
 
-	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
-	sending bool       // a Send is in progress; if the connection ends, this Send reports the end after its answer
-	lost    error      // reason why the connection ended; nil while it is open
+	mu sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	// sending is set while a Send is in progress. If the connection ends in that time, the Send
+	// reports the end after its answer.
+	sending bool
+	lost    error // reason why the connection ended; nil while it is open
 }
 
 var (
@@ -130,7 +132,9 @@ func (s *session) Send(b *batch.Batch) error {
 	} else {
 		s.lose(err)
 	}
-	lost := s.setSending(false) // after the answer, because answers are ignored once the reader has reported the end
+	// The answer must come first, because answers are ignored once the reader has reported the
+	// end.
+	lost := s.setSending(false)
 	if err == nil {
 		if lost != nil {
 			s.life.End(markFatalTLS(s.wrap(lost)))

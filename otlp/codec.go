@@ -54,7 +54,8 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 		case tagTime:
 			dst = append(jsontext.AppendKey(dst, "time"), '"')
 			dst = append(time.Unix(0, int64(n)).UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-		case tagText: // only the severity text is written; the severity number adds no information
+		// Only the severity text is written, because the severity number adds no information.
+		case tagText:
 			dst = appendQuoted(jsontext.AppendKey(dst, "level"), b)
 		case tagBody:
 			if dst, ok = appendAny(jsontext.AppendKey(dst, "body"), b, 0); !ok {

@@ -145,7 +145,8 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // without this, each record of level ERROR would cause a request
+		// With the default FlushLevel, each record of level ERROR would cause a request.
+		o.Slab.FlushLevel = slab.NoFlushLevel
 	}
 }
 

@@ -450,7 +450,8 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	}
 	w.groups--
 	w.distinct = distinct
-	if len(dst) == list { // removes the empty group, so that a later attribute may have its key
+	// The empty group is removed, so that a later attribute may have its key.
+	if len(dst) == list {
 		if !distinct {
 			w.keys.Drop()
 		}

@@ -25,7 +25,8 @@ func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	if level == batch.NoLevel { // a Meta must have a level, for example for the memory reserve
+	// A Meta must have a level, for example for slab.Options.Reserve.
+	if level == batch.NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
 		dst = appendLevel(dst, level)

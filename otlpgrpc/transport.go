@@ -59,9 +59,11 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
-	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // response of a proxy that does not support gRPC
+	// A proxy that does not support gRPC answers with an HTTP status.
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil {
 		code, _ := strconv.Atoi(m[1])
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // an error because of the text, even if the status is a success
+		// Because of the text, the answer is an error even if the status is a success.
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)

@@ -155,14 +155,16 @@ var objects = sync.Pool{New: func() any { return new(object) }}
 func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec := slog.NewRecord(ent.Time, levelOf(ent.Level), ent.Message, 0)
 	if ent.Caller.Defined && ent.Caller.PC != 0 {
-		rec.PC = ent.Caller.PC + 1 // zap uses the address of the call, slog the return address
+		// zap uses the address of the call, and slog the return address.
+		rec.PC = ent.Caller.PC + 1
 	}
 	o := objects.Get().(*object)
 	o.add(fields)
 	rec.AddAttrs(o.group()...)
 	h := c.handlerOf(ent.LoggerName)
 	top := o.top[:0]
-	switch { // adds the caller as an attribute, unless an output writes it as its source position
+	// The caller becomes an attribute, unless an output writes it as its source position.
+	switch {
 	case !ent.Caller.Defined || h.NeedsPC():
 	case rec.PC != 0:
 		top = append(top, slog.String(callerKey, values.FrameOf(rec.PC).Short))

@@ -126,7 +126,9 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		}
 	}
 	msg := ""
-	for i, a := range slices.Backward(attrs) { // zerolog adds the field for the message after other fields with this name
+	// zerolog adds the field for the message after other fields with this name, so the last one
+	// counts.
+	for i, a := range slices.Backward(attrs) {
 		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
 			msg = a.Value.String()
 			attrs = slices.Delete(attrs, i, i+1)
