@@ -2,10 +2,11 @@ package dedup
 
 // Options configures a [Window]. The zero value is valid.
 type Options struct {
-	// Records is the size of the window of an origin. A repeated record is detected if its ticket
-	// is at most this far below the highest one. The window must cover the records that the sender
-	// had in flight and parked when their answers were lost. It is rounded up to a multiple of 64.
-	// Default 65,536, which is 8 KiB per origin.
+	// Records is the size of the window of an origin, in tickets. A repeated record is detected if
+	// its ticket is at most Records below the highest ticket that was received from its origin. The
+	// window must cover the records that the sender had in flight and parked when their answers
+	// were lost. Records is rounded up to a multiple of 64. Default 65,536, which needs 8 KiB per
+	// origin.
 	Records int
 	// Origins is the maximum number of origins; the least recently seen one is removed
 	// first. A process has one origin for each output, and new ones after each start.
@@ -18,8 +19,10 @@ type Window struct {
 	words   int // size of the bitmap of an origin, in words of 64 records
 	most    int // maximum number of origins
 	origins map[[16]byte]*origin
-	newest  origin // ring of all origins: newest.next is the most recently seen, newest.prev the least recently seen
-	stats   Stats
+	// newest is the anchor of a ring of all origins: newest.next is the most recently seen one, and
+	// newest.prev the least recently seen one.
+	newest origin
+	stats  Stats
 }
 
 // An origin holds a bitmap of the last records with one ID.Origin: ticket t is bit t modulo the
@@ -33,9 +36,11 @@ type origin struct {
 
 // Stats are the counters of a [Window].
 type Stats struct {
-	First     uint64 // records received for the first time
-	Twice     uint64 // records received again
-	Unknown   uint64 // records counted in First whose ticket was below the window; they may have been received before
+	First uint64 // records received for the first time
+	Twice uint64 // records received again
+	// Unknown is the number of records in First whose ticket was below the window. These may have
+	// been received before.
+	Unknown   uint64
 	Forgotten uint64 // origins removed
 }
 

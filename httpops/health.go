@@ -30,22 +30,22 @@ const maxRoom = 24 * time.Hour
 //		"memory":{"bytes":524288,"room_bytes":480000,"room_ms":92000,"oldest_wait_ms":1500},
 //		"spool":{"bytes":81920,"max_bytes":1073741824,"room_ms":86400000}}]}
 //
-// The status is "ok", "down" or "closed". The state of an output is
+// The status is "ok", "down" or "closed". The state of an output is one of these:
 //
-//   - "down": its circuit is not closed and the last attempt failed; or it has ended permanently,
-//     like a pipe without a reader; or a write to a direct output failed or hangs; or a record has
-//     waited in memory for 30 s;
-//   - "failing": the last attempt failed, and another one follows soon;
-//   - "ok": otherwise.
+//   - "down": The last attempt failed, and the circuit breaker is not closed. Or the output has ended
+//     permanently, like a pipe without a reader. Or a write to a direct output failed or hangs. Or a
+//     record has waited in memory for 30 s.
+//   - "failing": The last attempt failed, and another one follows soon.
+//   - "ok": None of these applies.
 //
 // An output with a negative FlushInterval may be healthy while records wait longer.
 //
-// since is the beginning of that state. last_error is the error of the destination while it fails,
-// otherwise the last error of the output. room_ms is the time in milliseconds until the free
-// memory, or the remainder of the spool, is used up at the current rate of records if the
-// destination accepts none: at most a day, and 0 for the memory while callers wait or records are
-// dropped. oldest_wait_ms is how long the oldest record in memory has waited. Members that do not
-// apply to an output are omitted.
+// since is the time at which the state began. last_error is the error of the destination while it
+// fails, otherwise the last error of the output. room_ms is the time in milliseconds until the free
+// memory or the free part of the spool is used up, if records arrive at the current rate and the
+// destination accepts none. It is at most a day. For memory it is 0 while callers wait or records
+// are dropped. oldest_wait_ms is how long the oldest record in memory has waited. Members that do
+// not apply to an output are omitted.
 //
 // Health is for dashboards and alarms. Do not use it as a liveness probe that restarts the program:
 // an outage of the log server would become an outage of the program.
@@ -58,15 +58,16 @@ func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
 	serve(w, r, status, "application/json", append(d.json(), '\n'))
 }
 
-// String returns the body of [Ops.Health], so an Ops is an expvar.Var. Put it into an expvar.Map
-// if it may be replaced later: expvar.Publish panics if a name is used twice. This package does
-// not import expvar, which would add /debug/vars to http.DefaultServeMux.
+// String returns the body of [Ops.Health], so an Ops is an expvar.Var. If the Ops may be replaced
+// later, put it into an expvar.Map, because expvar.Publish panics if a name is used twice. This
+// package does not import expvar, which would add /debug/vars to http.DefaultServeMux.
 func (o *Ops) String() string {
 	d := o.document()
 	return string(d.json())
 }
 
-// The states of an output, and of all outputs. An output is never closed.
+// Values of document.Status and outputPart.State. stateFailing is only a state, and stateClosed is
+// only a status.
 const (
 	stateOK      = "ok"
 	stateFailing = "failing"
@@ -213,7 +214,8 @@ func waited(d *deliver.OutputStats) time.Duration {
 	return max(d.Slab.OldestWait, d.Deliver.OldestWait)
 }
 
-// spoolRoom returns the time until the spool is full if all records are stored in it at the current rate.
+// spoolRoom returns the time until the spool is full if all records are stored in it at the current
+// rate.
 func spoolRoom(d *deliver.OutputStats) time.Duration {
 	left := max(0, float64(d.Spool.MaxBytes-d.Spool.Bytes))
 	if left >= d.Slab.Rate*maxRoom.Seconds() {

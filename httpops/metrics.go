@@ -138,7 +138,7 @@ func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.St
 			p.output = &s.Outputs[i].Name
 			print(p, &s.Outputs[i])
 		}
-		// The samples of the next family may belong to the Router.
+		// The next family may have samples that belong to the Router and not to an output.
 		p.output = nil
 	}
 }
@@ -198,8 +198,8 @@ func (p *printer) flagOf(label, value string, on bool) {
 	p.countOf(label, value, n)
 }
 
-// begin appends a sample up to its value. The first sample of a family is preceded by the lines HELP and
-// TYPE.
+// begin appends a sample up to its value. The first sample of a family is preceded by the lines
+// HELP and TYPE.
 func (p *printer) begin(label, value string) {
 	f := p.family
 	if !p.headWritten {

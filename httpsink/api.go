@@ -61,8 +61,9 @@ var apis = []api{
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// filter_path makes the response small. The filtered response must contain a member of each
-		// item, because results are assigned to records by position.
+		// filter_path selects the parts of the response that are used, so that the response is
+		// small. It must select at least one member of each item, because results are assigned to
+		// records by position.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
 		tokenHeader: "Authorization", tokenPrefix: "ApiKey ",
 		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},
@@ -186,8 +187,9 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 }
 
 // object appends a record as a JSON object on one line. The keys of the object are unique, and the
-// message has the key that the server expects. The parameter lines is set if the record is a line
-// of unknown content; a line that looks like an object is not converted to JSON again.
+// message has the key that the server expects. lines is set if the content of the record is
+// unknown, as in a line of another program. If such a line looks like a JSON object, it is not
+// encoded again.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {

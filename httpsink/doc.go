@@ -16,34 +16,36 @@
 // If an object has a key twice, the later one is renamed: one "_" is appended for each earlier
 // one, as in package loki. Elasticsearch rejects documents with duplicate keys. The message of a
 // record has the key "message" for Elasticsearch, OpenSearch and Datadog, "_msg" for VictoriaLogs
-// and "msg" otherwise; a member "msg" is renamed accordingly, unless the record has that key.
+// and "msg" otherwise. A member "msg" is renamed accordingly, unless the record also has a member
+// with the new key.
 //
 // # Answers
 //
 // 2xx settles the records. After 408, 425, 429 and 5xx the request is retried, respecting
 // Retry-After. After a 413, requests become smaller; a record that gets 413 when it is sent by
 // itself becomes a dead letter. After 401, 403, 404 and redirects all records are held, and an
-// alarm is raised. After 400 or 422 the batch is searched for the record at fault, once the server
-// is known to accept other records: it accepted one in the last ten seconds, or it accepts an
-// earlier accepted record that is sent again as a test. An answer is ignored if it is truncated,
+// alarm is raised. After 400 or 422, the driver finds out whether the server accepts other records:
+// whether it has accepted one in the last ten seconds, or accepts a copy of an earlier one that is
+// sent as a test. If it does, the batch is searched for the invalid record. An answer is ignored if it is truncated,
 // does not end within the Timeout of Config.HTTP, or does not belong to the API, such as a login
 // page.
 //
-// An answer of Splunk means that the records were received, not that they are indexed: an ackId in
-// it is not polled. A token with indexer acknowledgement requires a header
+// An answer of Splunk means that the records were received, not that they are indexed. The driver
+// does not query the state of an ackId. A token with indexer acknowledgement requires a header
 // X-Splunk-Request-Channel.
 //
 // Elasticsearch and OpenSearch answer for each record; an answer with a different number of results
 // is ignored. Records for which the server was too busy are retried. A rejected record is a dead
 // letter with its own reason, if others were accepted or the reason is its content. If all are
-// rejected for another reason, such as an index that cannot be created, they are held. The name of
+// rejected for a reason other than their content, such as an index that cannot be created, they are
+// held. The name of
 // a record (see package dedup) is its _id, so that a record that is sent again is not stored twice;
 // see [Config.NoID].
 //
 // # Order
 //
-// One request is in flight at a time. If Elasticsearch accepts a record of a request and is too
-// busy for an earlier one, the earlier one arrives later.
+// One request is in flight at a time. Elasticsearch may accept one record of a request and be too
+// busy for an earlier record of the same request. The earlier record then arrives later.
 //
 // Retry, memory, spool, crash safety and the account are the same as for every output, see
 // packages forebay and deliver.

@@ -20,8 +20,8 @@ const (
 	maxBulkAnswer = 16 << 20 // larger, because a response of the bulk API has a result for each record
 )
 
-// keptBytes is the number of bytes by which memory kept for the next request may exceed four
-// batches.
+// keptBytes limits the buffer that is kept for the next request: to four times BatchBytes plus
+// keptBytes.
 const keptBytes = 64 << 10
 
 // A Driver sends records to an HTTP server. It is the [deliver.Destination] of one output. All
@@ -43,8 +43,8 @@ type Driver struct {
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The error lists every problem of c, or concerns a file named
-// in c. New does not connect.
+// Driver and the output in one call. The error lists every invalid field of c, or names a file of c
+// that cannot be read. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -65,8 +65,8 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	// A working server rejects a request without records, so it is not probed with an empty
-	// request.
+	// The bulk API rejects a request without records even if the server works, so no empty request
+	// is sent as a probe.
 	case f.bulk:
 	case f.array:
 		d.prober.First = []byte("[]")

@@ -247,7 +247,7 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	}
 	items := d.bulk.Items
 	switch {
-	// The response does not show that any record was stored.
+	// A response without results and without errors is not a response of the bulk API.
 	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors):
 		return d.notFromAPI(a)
 	case len(items) != n:

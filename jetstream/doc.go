@@ -15,17 +15,18 @@
 // Each message has the name of its record ([dedup.ID]) as Nats-Msg-Id. If a record is sent again
 // because the answer was lost with a connection, a server or the process, the server drops it if it
 // arrives within the duplicate window of the stream, which is two minutes by default. The window
-// starts when a message is stored. Only the up to 4,000 messages that were in flight at the
-// beginning of an outage can be duplicates. A window that is longer than the longest outage plus a
-// minute for retries therefore prevents duplicates: 61m for an hour. The server stores the name of
-// each message in the window, about 100 bytes: 36 MB for an hour of 100 messages a second. If a
-// record waited in a spool for longer than the window, a consumer detects the duplicate with
-// [dedup.Window].
+// starts when a message is stored. At most the 4,000 messages that were in flight at the
+// beginning of an outage are sent twice. A window that is longer than the longest outage plus a
+// minute for retries therefore prevents duplicates: 61 minutes for an outage of one hour. The server
+// stores about 100 bytes for each message in the window: 36 MB for one hour with 100 messages per
+// second. If a record waited in a spool for longer than the window, a consumer detects the duplicate
+// with [dedup.Window].
 //
 // # Memory
 //
-// In addition to the memory of the output, a session holds the write buffer of nats.go, 32 KiB, and
-// answers that were read. Reconnecting is disabled, so no data is buffered for later.
+// In addition to the memory of the output, a session needs the write buffer of nats.go, 32 KiB, and
+// memory for answers that nats.go has read and not yet passed on. Reconnecting is disabled, so
+// nats.go buffers no messages during an outage.
 //
 // # Order
 //
@@ -33,7 +34,8 @@
 // example when the leader of a replicated stream changes, they are sent again after later ones.
 // [Config.Sole] prevents that if there is no other writer to the stream: each message contains the
 // position of the previous one, and the server rejects a message that would leave a gap. After a lost
-// connection, messages that the stream already has are sent one by one until it accepts a new one.
+// connection, messages are sent one by one until the stream stores a message that it does not have
+// yet.
 //
 // [dedup.ID]: https://pkg.go.dev/github.com/forebay-log/forebay/dedup#ID
 // [dedup.Window]: https://pkg.go.dev/github.com/forebay-log/forebay/dedup#Window

@@ -21,10 +21,10 @@ import (
 // A session is one connection. Send numbers messages from 0; the server answers message n on the
 // reply subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which
 // calls answer.
-//
-// With Config.Sole, each message contains the sequence number of the previous message in the
-// stream, the field last. The server rejects the message if a different message is the last one
-// in the stream. If last is unknown, one message is sent alone: Send waits for its answer, which
+// With Config.Sole, each message contains the sequence number of the previous message in the stream
+// (field last). The server rejects the message if a different message is the last one in the
+// stream. If last is unknown, one message is sent alone: Send waits for its answer, which contains
+// its sequence number.
 // contains its sequence number.
 type session struct {
 	d    *Driver
@@ -426,7 +426,8 @@ func sequence(answer []byte) (n uint64) {
 	return n
 }
 
-// errBehind is the reason why Send leaves records open after earlier open records.
+// errBehind is the reason why Send does not send a batch while records of an earlier batch are
+// open.
 var errBehind = errors.New("an earlier message was not stored")
 
 // errAnswer is the error for an answer that is neither a success nor an error.

@@ -26,21 +26,22 @@
 //
 // A session is an idempotent producer with acks=all: if the answer to a request is lost, the
 // request is sent again with the same sequence number, and the broker stores it once. If that does
-// not succeed within [Config.Timeout], the session ends and the output continues: circuit breaker,
-// handler, spool. The next session is another producer, so up to one window of records may be
+// not succeed within [Config.Timeout], the session ends, and the output uses its circuit breaker,
+// error handler and spool. The next session is another producer, so up to one window of records may be
 // stored twice. A consumer removes duplicates by forebay-id with a dedup.Window.
 //
 // # Rejected records
 //
-// If the broker rejects a record by name, the record is a dead letter once the others of its batch
-// are stored. A batch that is too large, or rejected without names, is divided until a single
-// record is rejected. That record becomes a dead letter if eight times in a row the partition
-// rejects it and accepts a copy of a record that it accepted before; if the record is too large,
-// one time is enough. These copies are stored, and a consumer removes them by forebay-id. If the
-// broker also rejects the copy, the broker is faulty or its topic misconfigured: all records are
-// held, and none becomes a dead letter. If the partition has not accepted any record yet, records
-// after the rejected one are sent first; if the broker was faulty and recovers, these are out of
-// order.
+// If the broker names the rejected records of a batch, these become dead letters once the other
+// records of the batch are stored. If the batch is too large, or the broker names no record, the
+// batch is divided until a single record is rejected. To find out whether the record or the broker
+// is at fault, the driver sends a copy of a record that the partition accepted before. The rejected
+// record becomes a dead letter if the partition eight times in a row rejects it and accepts the
+// copy. If the record is too large, one time is enough. The copies are stored, and a consumer
+// removes them by forebay-id. If the broker also rejects the copy, the broker is faulty or its topic
+// misconfigured. All records are then held, and none becomes a dead letter. If the partition has
+// accepted no record yet, there is nothing to copy, and the records after the rejected one are sent
+// first. If the rejected record is accepted later, it is stored after them.
 //
 // Some failures need a change by an operator: rejected credentials, missing permissions, unknown
 // topics, and a host whose clock is ahead. After these, all records are held, and an alarm is
@@ -48,8 +49,10 @@
 //
 // # Memory
 //
-// In addition to the memory of the output, a session holds a second copy of the batches in flight in
-// their wire format, compressed: at most Window times BatchBytes, one batch before compression, and
-// the buffers of the client's connections, one request per broker. Copies of records for comparison
-// use up to 256 KiB.
+// In addition to the memory of the output, a session needs memory for:
+//
+//   - the batches in flight in their wire format, compressed: at most Window times BatchBytes
+//   - one batch before compression
+//   - the buffers of the connections: one request per broker
+//   - copies of records that are sent for comparison: at most 256 KiB
 package kafka

@@ -51,8 +51,8 @@ type packer struct {
 	level      pattern.Pattern // "{level}"
 
 	fixed string // the topic if all records have the same topic, otherwise ""
-	// hint is a text in every record that has the trace field. Records without it need not be
-	// parsed. If hint is nil, there is no such text.
+	// hint is a text that every record with the trace field contains. A record without this text
+	// need not be parsed. If hint is nil, there is no such text.
 	hint   []byte
 	now    int64 // time for records without a time, in Unix ns
 	murmur kgo.TopicPartitioner
@@ -95,7 +95,7 @@ func hint(field string) []byte {
 }
 
 // begin prepares k for the records of b. The first 33 bytes of the header forebay-id are the same
-// for all of them.
+// for all records of b.
 func (k *packer) begin(b *batch.Batch) {
 	k.now = time.Now().UnixNano()
 	k.id = hex.AppendEncode(k.id[:0], b.Origin[:])
@@ -134,7 +134,8 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 		k.record.Key = key
 		return int32(k.murmur.Partition(&k.record, n))
 	}
-	// A batch without an origin was created by the program itself.
+	// A batch without an origin was created by the program itself, not from memory of an output.
+	// Its records without a key go to one partition.
 	if b.Origin == ([16]byte{}) {
 		return int32(k.d.spread % uint64(n))
 	}

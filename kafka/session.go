@@ -24,7 +24,8 @@ import (
 //	sending ──a record cannot be stored──▶ failing ──no request is in flight──▶ ended
 //	   └───────────────────────── the context ends ────────────────────────────▲
 //
-// A failing session sends nothing, so that no record is stored after an open one of its partition.
+// A failing session sends nothing. Otherwise a record could be stored before an earlier open record
+// of its partition.
 type session struct {
 	d *Driver
 	// life receives the answers to batches and the end of the session.
@@ -85,8 +86,8 @@ type partitionQueue struct {
 // resetAttempts restarts the count of failed attempts, for a new head.
 func (l *partitionQueue) resetAttempts() { l.tries, l.since, l.first = 0, time.Time{}, nil }
 
-// A failure is the reason why a session ends. advice applies to the open records of all its
-// batches.
+// A failure is the reason why a session ends. advice applies to the open records of all batches of
+// the session.
 type failure struct {
 	err    error
 	advice batch.Advice
@@ -136,7 +137,7 @@ func (s *session) Send(b *batch.Batch) error {
 }
 
 // partitions returns the number of partitions of a topic. It requests the metadata of the topic if
-// they are unknown.
+// the session does not have it.
 func (s *session) partitions(topic string) (int, error) {
 	t, err := s.topic(topic)
 	if err != nil {
@@ -329,7 +330,8 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 // stored handles q, the head of l, after the broker has stored it. Its records are settled, and the
 // sequence number of the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
-	// A broker counts records, not batches, and includes the copy in a reference piece.
+	// Sequence numbers count records, not Kafka batches. The record of a reference piece counts,
+	// too.
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)

@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A faulty broker also refuses good records. So a record that is refused alone is only a suspect. It is
-// condemned by comparison with a reference record: a copy of a record that the same partition has
-// accepted.
+// A faulty broker also refuses good records. So a record that is refused alone is only a suspect.
+// It is condemned by comparison with a reference record: a copy of a record that the same partition
+// has accepted.
 //
 //	suspect refused ─▶ reference record ──stored, 8 times─▶ suspect condemned: a dead letter
 //	      ▲               │  │
@@ -97,7 +97,8 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
-		q.refusals += condemned / refusals // reaches condemned after the given number of refusals
+		// After the given number of refusals, q.refusals reaches condemned.
+		q.refusals += condemned / refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.resetAttempts()
 	// Without a reference record, the suspect moves once to the end of its queue.
@@ -124,7 +125,7 @@ func (s *session) referenceStored(l *partitionQueue) {
 }
 
 // condemn refuses the only record of q, the head of l. q.named contains records that the broker
-// named earlier; they are refused only once another record of their batch is stored. No record was
+// named earlier. These would be refused once another record of their batch is stored. None was
 // stored, so they are sent again.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	// The sequence number of the partition does not advance, because the broker has stored nothing.

@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// frame appends a record to s.buf in the format of the destination: a syslog message with its length, or a
-// line.
+// frame appends a record to s.buf in the format of the destination: a syslog message with its
+// length, or a line.
 func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	if s.d.t.syslog {
 		s.msg = s.d.o.message(s.msg[:0], c, rec)

@@ -21,7 +21,9 @@ type session struct {
 	d    *Driver
 	life deliver.Life
 	conn net.Conn
-	raw  net.Conn    // connection under the TLS layer, or conn; closing it sends no TLS alert
+	// raw is the connection under the TLS layer, or conn if there is no TLS. Closing raw sends no
+	// TLS alert.
+	raw  net.Conn
 	stop func() bool // cancels the write deadline at the end of the context of life
 
 	// Used only by Send:
@@ -29,7 +31,7 @@ type session struct {
 	ends     []int  // offsets of the ends of the frames in buf
 
 	readerDone chan struct{} // closed when the reader has ended
-	readErr    error         // reason; valid after readerDone is closed
+	readErr    error         // reason why the reader ended; valid after readerDone is closed
 
 	mu sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	// sending is set while a Send is in progress. If the connection ends in that time, the Send
@@ -125,15 +127,16 @@ func (s *session) Send(b *batch.Batch) error {
 		s.setSending(false)
 		return s.wrap(err)
 	}
-	// Written means accepted by the kernel: the protocols have no acknowledgements.
+	// The protocols have no acknowledgements, so a record is settled when the kernel has accepted
+	// it.
 	n, err := s.writeBatch(b)
 	if err == nil {
 		s.life.Answer(b, batch.Outcome{})
 	} else {
 		s.lose(err)
 	}
-	// The answer must come first, because answers are ignored once the reader has reported the
-	// end.
+	// setSending follows the answer, because it allows the reader to report the end of the session.
+	// Answers after that report are ignored.
 	lost := s.setSending(false)
 	if err == nil {
 		if lost != nil {

@@ -20,8 +20,8 @@ var facilities = []string{
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 }
 
-// resolveSyslog sets the defaults of the header fields, and makes them valid. It returns an error for an
-// unknown facility.
+// resolveSyslog sets the defaults of the header fields and makes the fields valid. It returns an
+// error for an unknown facility.
 func (s *Config) resolveSyslog() error {
 	if s.Facility == "" {
 		s.Facility = "user"
@@ -93,8 +93,8 @@ func field(s string, n int) string {
 	return string(out)
 }
 
-// severity returns the numerical severity of RFC 5424 §6.2.1 for a level: debug 7, informational 6, notice 5
-// (INFO+2), warning 4, error 3, critical 2 (ERROR+4).
+// severity returns the numerical severity of RFC 5424 §6.2.1 for a level: debug 7, informational 6,
+// notice 5 (INFO+2), warning 4, error 3, critical 2 (ERROR+4).
 func severity(l slog.Level) int {
 	switch {
 	case l < slog.LevelInfo:

@@ -8,27 +8,28 @@
 //
 //		record ─▶ LogRecord ─▶ memory ─▶ batch ─▶ ExportLogsServiceRequest ─▶ receiver
 //
-//	  - The severity number is the level plus 9: slog.LevelInfo is 9, INFO. The severity text is
-//	    slog's, and TRACE and FATAL for slog.LevelDebug-4 and slog.LevelError+4.
-//	  - The body is the message. Time and observed time are the time of the record; a record without
-//	    a time has only an observed time. A time before 1970 or after 2262, which OTLP cannot
-//	    represent, becomes the attribute original_time (RFC 3339), and the observed time is now.
+//	  - The severity number is the level plus 9: slog.LevelInfo is 9, INFO. The severity text is the
+//	    name of the level in slog. For slog.LevelDebug-4 it is TRACE, and for slog.LevelError+4 FATAL.
+//	  - The body is the message.
+//	  - Time and observed time are the time of the record. A record without a time has only an
+//	    observed time, the current time. OTLP cannot represent a time before 1970 or after 2262. It
+//	    becomes the attribute original_time (RFC 3339), and the observed time is the current time.
 //	  - Attributes keep their types. A group becomes a list of pairs, a duration its nanoseconds, a
 //	    time its RFC 3339 text, an error its message, and a []byte a bytes value. Other values are
 //	    converted from their JSON. An integer above the largest int64 becomes text.
-//	  - Keys are unique, as OTLP requires: a duplicate key gets a "_" for each earlier one (a, a_,
-//	    a__).
+//	  - Keys are unique, as OTLP requires. If a record has the key a three times, the keys are sent as
+//	    a, a_ and a__.
 //	  - Valid trace_id and span_id attributes become the trace and span ids of the record (see
 //	    [Config]). Later ones with other values remain attributes.
 //
 // Answers are handled as the protocol requires. After 429 and 5xx the request is retried,
 // respecting Retry-After. After a 413, requests become smaller. After 401, 403 and 404 all records
-// are held, and an alarm is raised; the same applies to a success whose body is not an
-// ExportLogsServiceResponse. After 400 the batch is searched for the record at fault, once the
-// receiver is known to accept others. A partial_success contains only the number of rejected
-// records: that many records of the batch count as dropped{poison}, without a dead letter, and
-// an event (partial-success) contains the message of the receiver. If all records are rejected,
-// they are dead letters.
+// are held, and an alarm is raised. The same applies to a success status with a body that is not an
+// ExportLogsServiceResponse. After 400, the driver tests whether the receiver accepts other
+// records. If it does, the batch is searched for the invalid record. A partial_success contains
+// only the number of rejected records. That many records of the batch count as dropped{poison},
+// without a dead letter, and the event partial-success contains the message of the receiver. If
+// all records are rejected, they become dead letters.
 //
 // Module otlpgrpc implements OTLP over gRPC.
 //
@@ -38,14 +39,14 @@
 // # Order and duplicates
 //
 // One request is in flight at a time, so that records arrive in the order of the calls. If a
-// response is missing, the request is sent again, although the receiver may have accepted it: OTLP
-// has no identity of a record by which a receiver could recognize the copy. At most the records of
-// one batch are then stored twice.
+// response is missing, the request is sent again, although the receiver may have accepted it. The
+// receiver cannot recognize the copies, because OTLP has no record ids. It then stores the records
+// of one batch twice.
 //
 // # Memory
 //
 // The encoder does not allocate, except in methods of the attribute values. A batch is copied once,
-// into the body of the request, whose memory the next request reuses.
+// into the body of the request. The next request reuses the memory of the body.
 //
 // # Sources
 //

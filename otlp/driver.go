@@ -41,13 +41,13 @@ type Driver struct {
 	// lastErr is the text of the last failed request, for Stats.LastError.
 	lastErr atomic.Pointer[string]
 
-	// body is the memory of the request. Only the method send uses it, again for each request.
+	// body is the buffer of the request. The method send reuses it for each request.
 	body []byte
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery; the function [To] of
-// this package does both. The error lists every problem of c, or concerns a file named in c. New
-// does not connect.
+// this package does both. The error lists every invalid field of c, or names a file of c that
+// cannot be read. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {

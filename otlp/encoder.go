@@ -25,7 +25,8 @@ const maxDepth = 24
 // goroutine, and requests contain the encoded records unchanged. An encoder allocates no memory,
 // but methods of the attribute values may. It is immutable.
 type encoder struct {
-	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
+	// traceKey and spanKey are the keys of the attributes that become the trace id and the span id.
+	// "-" means that no attribute does.
 	traceKey, spanKey string
 	source            bool
 	values            *values.Values
@@ -77,7 +78,8 @@ type level struct {
 	keys  keyset.Keys // keys of the attributes in pairs
 }
 
-// ids are the trace id and the span id of a record, which are valid if hasTrace or hasSpan is set.
+// ids contains the trace id and the span id of a record. trace is valid if hasTrace is set, and
+// span is valid if hasSpan is set.
 type ids struct {
 	trace    [16]byte
 	span     [8]byte
@@ -224,8 +226,8 @@ func (i *ids) append(dst []byte) []byte {
 type writer struct {
 	e *encoder
 	s *scope
-	// groups is the number of open groups that belong to the record. keyPrefix is not added to the
-	// keys in these groups.
+	// groups is the number of open groups that are values of the record's attributes, not groups of
+	// the scope. keyPrefix is not added to the keys in these groups.
 	groups int
 	cache  *values.Cache
 	ids    ids
@@ -295,8 +297,9 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	return dst
 }
 
-// group appends the open groups of the scope from level k (k ≥ 1; level 0 is the root, which is no
-// group) to the innermost, with attrs in the innermost group. A group without members is omitted.
+// group appends the open groups of the scope, from level k to the innermost. attrs become members
+// of the innermost group. k is at least 1, because level 0 is the root. A group without members is
+// omitted.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
 		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
@@ -377,8 +380,8 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id uses s as the trace id or span id of the record if key is TraceIDKey or SpanIDKey. It returns
-// false if s is not a valid id, or if the record already has a different id.
+// id uses s as the trace id or span id of the record if key is TraceIDKey or SpanIDKey. It reports
+// whether it did. It does not if s is not a valid id, or if the record already has a different id.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {

@@ -25,7 +25,7 @@ func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	// A Meta must have a level, for example for slab.Options.Reserve.
+	// Memory needs a level for each record; slab.Options.Reserve, for example, depends on it.
 	if level == batch.NoLevel {
 		m.Level = slog.LevelInfo
 	} else {

@@ -45,18 +45,19 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
-	// The number of rejected records may be in the part that was not read.
+	// The part that was not read may contain the number of rejected records.
 	case !a.Whole:
 		return batch.Outcome{Open: batch.All(), Why: x.post.NoAnswer(fmt.Sprintf("the answer has more than %d bytes", maxAnswer))}
 	case !ok:
 		err := x.post.Refusal(a.Status, answerText(a))
 		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
-	case n == 0 && message == "": // a partial_success is missing or empty
+	case n == 0 && message == "": // no partial_success, or an empty one
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
-	if n >= uint64(b.Len()) { // all records are rejected, so the dead letters are known
+	// Each record was rejected, so each one becomes a dead letter.
+	if n >= uint64(b.Len()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
@@ -143,7 +144,7 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	if b[0] != '{' || json.Unmarshal(b, &r) != nil {
 		return 0, "", false
 	}
-	// A missing number counts as 0, as in protobuf, and so does an invalid one.
+	// A missing or invalid number counts as 0, which is the default value of a number in protobuf.
 	rejected, _ = strconv.ParseUint(strings.Trim(string(r.PartialSuccess.RejectedLogRecords), `"`), 10, 63)
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }

@@ -143,10 +143,10 @@ func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	return dst, whole, value
 }
 
-// next parses the first field of a message. It returns the tag and the remaining bytes. For a field
-// with a length it also returns the content, for any other field the number. The tag is 0 for a
-// field number above 31, because no message of this package has such a field. ok is false if b is
-// not a message.
+// next parses the first field of a message and returns its tag. rest is what follows the field.
+// data is the content of a field with a length, and number the value of any other field. The tag is
+// 0 for a field number above 31, because no message of this package has such a field. ok is false
+// if b is not a message.
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {

@@ -7,14 +7,16 @@
 //	                        ▲                     │
 //	                        └── records to retry ◀┘
 //
-// Records, requests and options are those of package otlp. Answers of a receiver:
+// Records, requests and options are those of package otlp. The answers of a receiver have these
+// effects:
 //
 //	OK                                            accepted; partial success as in package otlp
 //	Unavailable, Aborted, OutOfRange, DataLoss    retried, after RetryInfo
 //	Canceled, DeadlineExceeded                    retried: the records may have been accepted
 //	ResourceExhausted                             retried, after RetryInfo; if the message is larger
 //	                                              than the receiver's limit, with smaller messages
-//	InvalidArgument                               the invalid record is searched, as after a 400
+//	InvalidArgument                               the batch is searched for the invalid record, as
+//	                                              after a 400 in package otlp
 //	Internal, Unknown                             retried
 //	Unauthenticated, PermissionDenied, all others held, with an event
 //	an HTTP status, from a proxy                  as in package otlp, without Retry-After, which gRPC hides

@@ -24,9 +24,9 @@ import (
 
 // To returns an output for forebay.New that sends to the OTLP receiver at url over gRPC:
 // "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs are
-// in package forebay. The options otlp.Resource and forebay.Configure with a function of an
-// otlp.Config are also allowed, except that the function must not set HTTP.Client. Headers are sent
-// as metadata. WireBytes of otlp.Stats counts bytes before compression.
+// in package forebay. otlp.Resource is also an option of this output. forebay.Configure sets fields
+// of an otlp.Config, except HTTP.Client, which must be nil. Headers are sent as metadata. WireBytes
+// of otlp.Stats counts bytes before compression.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
@@ -39,7 +39,7 @@ type Driver struct {
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
 // Driver and the output in one call. c.HTTP.Client must be nil. New does not connect; the first
-// request does. The error contains all invalid fields of c.
+// request does. The error lists all invalid fields of c.
 func New(c otlp.Config) (*Driver, error) {
 	if c.HTTP.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")

@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// opDial is the Op of the net.OpError that noAnswer returns if there was no connection. Package
-// httpsend checks for this Op.
+// opDial is the Op of the net.OpError that noAnswer returns if there was no connection. By this Op,
+// package httpsend recognizes that the request was not sent.
 const opDial = "dial"
 
 // method is the full name of the gRPC method, from the protocol file of
@@ -53,7 +53,8 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var res []byte
 	var header, trailer metadata.MD
-	t.conn.ResetConnectBackoff() // the outlet delays the next attempt, so gRPC must not do that as well
+	// The outlet delays the next attempt. gRPC would add a delay of its own without this call.
+	t.conn.ResetConnectBackoff()
 	err := t.conn.Invoke(metadata.NewOutgoingContext(r.Context(), md), method, req, &res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
@@ -62,7 +63,7 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	// A proxy that does not support gRPC answers with an HTTP status.
 	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil {
 		code, _ := strconv.Atoi(m[1])
-		// Because of the text, the answer is an error even if the status is a success.
+		// Package otlp accepts an empty answer with a success status. The text makes it an error.
 		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
@@ -108,9 +109,11 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	}
 	switch {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
-		return &tls.CertificateVerificationError{Err: err} // package httpsend holds the records after this error
+		// Package httpsend holds the records after this error.
+		return &tls.CertificateVerificationError{Err: err}
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
-		return tls.RecordHeaderError{Msg: err.Error()} // package httpsend also holds the records after this error
+		// Package httpsend also holds the records after this error.
+		return tls.RecordHeaderError{Msg: err.Error()}
 	case nothingSent.MatchString(s.Message()):
 		return &net.OpError{Op: opDial, Err: err}
 	}

@@ -1,5 +1,5 @@
-// Package forebaygrpc sends the messages that gRPC itself logs to the outputs of a forebay.Logger. For
-// logging RPCs see docs/ADAPTERS.md.
+// Package forebaygrpc sends the messages that gRPC itself logs to the outputs of a forebay.Logger.
+// For logging RPCs see docs/ADAPTERS.md.
 //
 //	grpclog.SetLoggerV2(forebaygrpc.New(log.Named("grpc")))
 //
@@ -58,7 +58,9 @@ func (l *logger) enabled(level slog.Level) bool {
 // function of grpclog.
 func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	var pcs [1]uintptr
-	runtime.Callers(depth+4, pcs[:]) // skips Callers, write, the method that calls write, and the function of grpclog
+	// The skipped frames are Callers, write, the method that calls write, and the function of
+	// grpclog.
+	runtime.Callers(depth+4, pcs[:])
 	rec := slog.NewRecord(time.Now(), level, strings.TrimSuffix(msg, "\n"), pcs[0])
 	if component != "" {
 		rec.AddAttrs(slog.String("component", component))

@@ -1,5 +1,5 @@
-// Package forebayzap sends the entries of a zap.Logger to the outputs of a forebay.Logger, as records
-// with typed attributes.
+// Package forebayzap sends the entries of a zap.Logger to the outputs of a forebay.Logger, as
+// records with typed attributes.
 //
 //	logger := zap.New(forebayzap.New(log), zap.AddCaller())
 //
@@ -125,8 +125,8 @@ func (c *core) Level() zapcore.Level {
 	return zapcore.InvalidLevel
 }
 
-// With returns a core that adds fields to all entries, encoded once. Fields after a zap.Namespace are in its
-// group, like all later fields.
+// With returns a core that adds fields to all entries. The fields are encoded once. Fields after a
+// zap.Namespace belong to its group, like the fields of later calls.
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	var o object
 	o.add(fields)
@@ -150,8 +150,8 @@ func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Check
 // objects is the pool of objects used by Write.
 var objects = sync.Pool{New: func() any { return new(object) }}
 
-// Write logs the entry. The values of fields are copied or encoded before it returns. Its error is always
-// nil.
+// Write logs the entry. The values of fields are copied or encoded before Write returns. Its error
+// is always nil.
 func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec := slog.NewRecord(ent.Time, levelOf(ent.Level), ent.Message, 0)
 	if ent.Caller.Defined && ent.Caller.PC != 0 {

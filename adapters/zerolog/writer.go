@@ -1,5 +1,5 @@
-// Package forebayzerolog sends the events of a zerolog.Logger to the outputs of a forebay.Logger, as
-// records with typed attributes.
+// Package forebayzerolog sends the events of a zerolog.Logger to the outputs of a forebay.Logger,
+// as records with typed attributes.
 //
 //	logger := zerolog.New(forebayzerolog.New(log)).With().Timestamp().Logger()
 //
@@ -111,7 +111,9 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		return slog.NewRecord(now, l, string(bytes.TrimRight(p, "\r\n")), 0)
 	}
 	attrs := record.Attrs(p)
-	if level != zerolog.NoLevel { // zerolog adds the field for the level before other fields with this name
+	// zerolog adds the field for the level before other fields with this name, so the first one
+	// counts.
+	if level != zerolog.NoLevel {
 		if i := indexOf(attrs, zerolog.LevelFieldName); i >= 0 {
 			attrs = slices.Delete(attrs, i, i+1)
 		}
