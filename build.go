@@ -131,7 +131,8 @@ func (b *builder) undo(c *core) {
 	c.runEach(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
 }
 
-// givenNames registers the names given with the option Name, before default names are chosen.
+// givenNames registers the names given with the option Name. It runs before default names are
+// chosen, so that a default name does not take a given one.
 func (b *builder) givenNames(cfg *config) {
 	routed, unrouted := 0, 0
 	for _, r := range cfg.routes {

@@ -151,9 +151,9 @@ type outcome struct {
 	err        error
 }
 
-// runEach calls do(o, ctx) concurrently for each output o for which applies(o) is true. It
-// returns the results when all calls have returned or when the context until ends. A call that
-// has not returned by then continues in the background, and its result is discarded.
+// runEach calls do(o, ctx) concurrently for each output o for which applies(o) is true, and returns
+// the results of all calls. If the parameter until ends first, runEach returns the results so far.
+// The remaining calls then continue in the background, and their results are discarded.
 func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -205,8 +205,8 @@ func (o *output) run(ctx context.Context, i int, do func(*output, context.Contex
 	returned = true
 }
 
-// Optional methods of an output's writer that Flush and Close use. A writer with more than one of
-// them is flushed with the first one that flush finds.
+// Optional methods of an output's writer that Flush and Close use. If a writer has several of them,
+// Flush uses the first that the method flush checks.
 type (
 	flusher     interface{ Flush() error }
 	ctxFlusher  interface{ Flush(context.Context) error }

@@ -34,7 +34,9 @@ type handler struct {
 	// both for records with attributes outside all groups. Both are nil if no group is open.
 	base   []encode.Scope
 	groups []openGroup
-	place  *redact.Place // the open groups, for core.redact; nil if no group is open or nothing is redacted
+	// place describes the open groups for redaction. It is nil if no group is open or nothing is
+	// redacted.
+	place *redact.Place
 }
 
 // A core is the part of a router that all handlers and loggers derived from it share.
@@ -157,10 +159,10 @@ func (c *core) levels() {
 	c.root = g.get("")
 }
 
-// SetLevel sets the level of the loggers with the given name (see [Logger.Named]), and of
-// names below it without a level, such as "db.pool" below "db". The name "" means all
-// loggers without a name, and all loggers for whose name no level is set. SetLevel may be
-// called at any time.
+// SetLevel sets the level of the loggers with the given name (see [Logger.Named]). It also applies
+// to the names below it that have no level, such as "db.pool" below "db". The name "" means all
+// loggers without a name, and all loggers for whose name no level is set. SetLevel may be called at
+// any time.
 //
 // A record below the level of its logger reaches no output. An output with a level also
 // applies that level; an output without one accepts every record that the logger admits. While

@@ -43,8 +43,8 @@ func (l *Logger) Router() *Router {
 // Close closes the Router of l, which all Loggers derived from l share. It calls [Router.Close]
 // without a deadline: the limit is 5 s, or the longest CloseTimeout of an output.
 //
-// The error is nil if this call lost no record. Records dropped earlier, for example because
-// memory was full or the server rejected them, cause no error; [Router.Stats] counts both.
+// The error is nil if this call lost no record. Records dropped earlier, for example because memory
+// was full or the server rejected them, cause no error. [Router.Stats] counts these records, too.
 //
 // The first call writes to standard error: the error, because a deferred call discards it; for
 // each output, the number of records dropped earlier, by reason; and for each output, the number

@@ -152,12 +152,12 @@ func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 // Forever is a [BusyTimeout] that never drops a record: callers wait until the write returns.
 const Forever time.Duration = math.MaxInt64
 
-// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It
-// must be positive. If the Write takes longer, callers stop waiting, and all records logged until
-// the Write returns are counted as dropped{busy}. With the default of 250 ms, no call is delayed
-// by more than
-// 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400 records
-// logged during that time. With [Forever] no record is lost, and a call waits as long as the Write.
+// BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It must
+// be positive. If the Write takes longer, callers stop waiting, and all records logged until the
+// Write returns are counted as dropped{busy}. With the default of 250 ms, no call is delayed by
+// more than 250 ms. If a Write takes 400 ms, a service with 1,000 records a second loses the 400
+// records logged during that time. With [Forever] no record is lost, and a call waits as long as
+// the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
 // busyTimeout implements the option BusyTimeout.
@@ -437,7 +437,8 @@ type Setup struct {
 	// default of the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
-	claims func(what, path string) error // registers a path; see claim; nil if paths need not be registered
+	// claims registers a path, see claim. It is nil if paths need not be registered.
+	claims func(what, path string) error
 }
 
 // DriverOption returns an option for outputs whose [Driver] is configured by a C. name is the

@@ -52,8 +52,8 @@ type OutputStats struct {
 	FailingSince time.Time
 	// LastError is the text of the last error, or "".
 	LastError string
-	// Delivery holds the state of memory, delivery and spool if the output is a deliver.Output. All
-	// outputs made by New are. For any other output, Delivery is nil.
+	// Delivery holds the state of memory, delivery and spool if the output is a deliver.Output. It
+	// is nil for direct outputs, and for custom writers with a method WriteRecord.
 	Delivery *deliver.OutputStats
 }
 

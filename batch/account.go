@@ -19,9 +19,11 @@ const (
 	Busy                   // a direct output was stuck in an earlier write
 	Shutdown               // not delivered before the deadline of Close
 	Corrupt                // stored on disk, and no longer readable
-	Failed                 // the destination has ended permanently, or a write of a direct output failed; there is no second attempt
-	Sampled                // omitted by forebay.Sample
-	Limited                // above a rate limit configured for forebay run
+	// The destination has ended permanently, or a write of a direct output failed. There is no
+	// second attempt.
+	Failed
+	Sampled // omitted by forebay.Sample
+	Limited // above a rate limit configured for forebay run
 )
 
 var reasonNames = [...]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled", "limited"}
@@ -69,11 +71,12 @@ type Pending struct {
 // Total returns the sum over all locations.
 func (p Pending) Total() uint64 { return p.Slab + p.Spill + p.Inflight }
 
-// An Account counts the records of one destination by outcome. While no call is in progress
+// An Account counts the records of one destination by outcome. The following equation holds exactly
+// while no call is in progress:
 //
 //	Accepted + Recovered = Delivered + Handled + Dropped + Pending
 //
-// holds exactly. Pending is counted independently, not computed from the others.
+// Pending is counted independently of the other counts, so that the equation can detect errors.
 type Account struct {
 	Accepted  uint64 // records accepted, including those dropped immediately
 	Recovered uint64 // found on disk at start

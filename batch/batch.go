@@ -165,8 +165,8 @@ func (b *Batch) At(i int) Record {
 	panic("batch: index out of range")
 }
 
-// Slice appends the records i to j-1 to dst, which may be nil, and returns it. The result shares the
-// memory of b.
+// Slice appends the records i to j-1 to dst and returns dst. If dst is nil, Slice makes a new
+// Batch. The result shares the memory of b.
 func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
@@ -184,8 +184,8 @@ func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	return dst
 }
 
-// Select appends the records with the given ascending indexes to dst, which may be nil, and returns
-// it. The result shares the memory of b.
+// Select appends the records with the given ascending indexes to dst and returns dst. If dst is
+// nil, Select makes a new Batch. The result shares the memory of b.
 func (b *Batch) Select(dst *Batch, indexes []int) *Batch {
 	if dst == nil {
 		dst = new(Batch)

@@ -37,8 +37,8 @@ type Advice uint8
 const (
 	// Again sends them unchanged, after the retry delay.
 	Again Advice = iota
-	// Smaller means that the batch was too large. This and later batches are sent in smaller ones.
-	// A single record that is too large is refused.
+	// Smaller means that the batch was too large. The records of this and later batches are sent in
+	// smaller batches. A single record that is too large is refused.
 	Smaller
 	// Search means that the destination rejected the batch because of some of its records and did
 	// not identify them. The batch is sent in parts. A record that is rejected when it is sent
@@ -90,6 +90,7 @@ func RetryAfter(err error, d time.Duration) error { return advise(err, Again, d)
 // returns nil if err is nil. See [FailedOutcome].
 func Fatal(err error) error { return advise(err, Hold, 0) }
 
+// advise wraps err in an advisedError. It returns nil if err is nil.
 func advise(err error, a Advice, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -112,6 +113,7 @@ func (e *advisedError) Unwrap() error { return e.err }
 // in [Report].Unknown.
 var ErrUnanswered = errors.New("no answer")
 
+// errNoReason is the error of an Outcome that gives no reason for its open or refused records.
 var errNoReason = errors.New("no reason given")
 
 // Err returns the reason why not all records are settled: Why if there are open records, or Refusal
@@ -132,6 +134,7 @@ func (o *Outcome) Err() error {
 	return err
 }
 
+// errNonsense is wrapped by the errors that Check returns.
 var errNonsense = errors.New("the answer is invalid")
 
 // Check returns an error if o is not a valid answer to a batch of n records.
@@ -155,8 +158,10 @@ func (o *Outcome) Check(n int) error {
 
 // A Set contains records of one batch by index, starting at 0. The zero Set is empty.
 type Set struct {
-	list       []int // ascending
-	firstPlus1 int   // index plus 1 of the first record of a range that ends with the batch; 0: no such range
+	list []int // ascending
+	// firstPlus1 is 1 plus the index of the first record of a range that ends with the batch. 0
+	// means that there is no such range.
+	firstPlus1 int
 }
 
 // All returns the Set of all records.

@@ -8,7 +8,9 @@ type config struct {
 	ownDuration bool // Options.Duration is set
 	source      bool // records have a source position
 
-	timeKey, levelKey, messageKey, sourceKey string // an attribute with the key omitted is not written
+	// The keys of the built-in attributes. An attribute is not written if its key is the constant
+	// omitted.
+	timeKey, levelKey, messageKey, sourceKey string
 
 	fault error // describes the unknown format names in the options, or nil
 }

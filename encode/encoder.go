@@ -50,8 +50,8 @@ func newEncoder(c config) *encoder {
 	for i := range e.levels {
 		e.levels[i] = e.levelPart(minLevel + slog.Level(i))
 	}
-	// Package loki, which uses Taken, never writes the source, so the key of the source is not
-	// reserved.
+	// Only package loki uses Taken, the list of reserved keys. Records for loki never contain the
+	// source position, so its key is not reserved.
 	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} {
 		if key != omitted {
 			e.root.Taken = append(e.root.Taken, values.HashKey(jsontext.AppendName(nil, key)))
