@@ -13,7 +13,8 @@ type Stats struct {
 	Refused Refusals
 }
 
-// ClassStats are the statistics of one size class. While no call is in progress
+// ClassStats are the statistics of one size class. While no call is in progress, two equations
+// hold:
 //
 //	Gets   = Puts + Lost + InUse
 //	Misses = Retained + InUse + Discarded + Released + Lost
@@ -178,7 +179,9 @@ func (l *list) tally(wait bool) tally {
 		} else if !l.mu.TryLock() {
 			continue
 		}
-		l.reportLocked() // because a later call without the lock must not return smaller counters
+		// The counters are published, because a later call without the lock must not return smaller
+		// ones.
+		l.reportLocked()
 		t := l.reported.withCache(&l.listCache)
 		l.mu.Unlock()
 		return t

@@ -88,8 +88,8 @@ func (o *oldFiles) tidy() {
 	})
 }
 
-// wait waits until the goroutine has ended. It may still compress one file and read the directory
-// again.
+// wait waits until the goroutine has ended. Before that, the goroutine may compress one more file
+// and read the directory again.
 func (o *oldFiles) wait() { o.running.Wait() }
 
 // pass removes old files that are too many or too old, and compresses the remaining ones. It also

@@ -158,9 +158,9 @@ func (c *conn) answers(acked func(chunkID)) error {
 }
 
 // lost returns the error for a connection that ended because of err, with the name of the server.
-// With TLS 1.3, a server refuses a client certificate only after the handshake, so a TLS alert is
-// first noticed here. If acked is set, the server has acknowledged a frame; it accepts this client,
-// so its alert is not a refusal.
+// With TLS 1.3, a server refuses a client certificate only after the handshake, so this function is
+// the first to see the TLS alert. acked reports whether the server has acknowledged a frame. If it
+// has, it accepts this client, and an alert is not a refusal.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")

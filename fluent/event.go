@@ -27,9 +27,9 @@ var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
 // AppendEvent appends an event to dst in the form of the Forward protocol, the entry [time, map].
 // If v is neither a map nor a struct, it becomes the field "msg"; nil becomes an empty map. See
-// [Logger.Post] for the encoding of values. The error wraps [ErrTooLarge], or [ErrValue], which
-// also reports a t that the protocol cannot represent. After an error, the content of dst beyond
-// its original length is undefined.
+// [Logger.Post] for the encoding of values. The error wraps [ErrTooLarge] or [ErrValue]. ErrValue
+// also means that the protocol cannot represent t. After an error, the content of dst beyond its
+// original length is undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
@@ -112,7 +112,7 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
-	if !holdsTime(now) { // the time of the marker matters less than its existence
+	if !holdsTime(now) { // a marker with a wrong time is better than no marker
 		now = time.Unix(0, 0)
 	}
 	dst = appendEntryTime(dst, now, false)

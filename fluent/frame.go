@@ -248,7 +248,8 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 		if g = -1; ok {
 			g = l.groupOfTag(tag, rec.Stream)
 		}
-		// Also a missing tag is stored, so that each stream is searched only once per batch.
+		// A stream without a tag is also stored, so that each stream is searched only once per
+		// batch.
 		l.byID[rec.Stream] = g
 		return g, rec.Data
 	}

@@ -7,9 +7,10 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// Forward servers have size limits that the protocol cannot express: a server that finds a message too
-// large closes the connection or does not respond. Limits are therefore learned per server, from three
-// observations. A closed connection alone is none of them, because it has many possible reasons.
+// Forward servers have size limits that the protocol cannot express: a server that finds a message
+// too large closes the connection or does not respond. Limits are therefore learned per server,
+// from three observations. A closed connection alone is not sufficient, because it has many
+// possible reasons.
 //
 //	frames of one size end connections, smaller ones in between are accepted (alternations times)
 //	     └─▶ frames are no larger than the largest accepted one

@@ -82,7 +82,8 @@ func newLogger(out *deliver.Output, d *Driver) *Logger {
 // Config.MessageKey of a record, and nil becomes an empty record. Struct fields are named by the
 // first of the tags fluent, msgpack, msg, codec and json that is present, by the rules of
 // encoding/json: omitempty, omitzero, embedded structs. The option inline (or flatten) also adds
-// the fields of named structs, and the pairs of maps, to the enclosing record. Within a record
+// the fields of named structs, and the pairs of maps, to the enclosing record. Values in a record
+// are encoded by these rules:
 //
 //   - keys of maps become strings; a nil value remains nil;
 //   - values have the form that they have in every output, see docs/ENCODING.md: times are RFC
@@ -103,16 +104,19 @@ func newLogger(out *deliver.Output, d *Driver) *Logger {
 // if they had an address, JSON strings with escapes in the result of MarshalJSON, invalid UTF-8
 // in long text, values nested too deeply, and records of more than 1 MiB.
 //
-// For an event that cannot be posted, the error wraps [ErrTag], [ErrValue] or [ErrTooLarge]; for
-// an event that does not fit into the buffer (forebay.WhenFull), [slab.ErrDropped]; after Close,
-// [batch.ErrClosed]. All of these are counted, and no part of the event is sent. Channels,
-// functions and similar values within v, and values whose methods return an error, cause
-// [ErrValue], also as keys of maps.
+// If an event cannot be posted, no part of it is sent, and the event is counted. The error wraps:
+//
+//   - [ErrTag] if the tag is invalid;
+//   - [ErrValue] if a part of v cannot be encoded: a channel, a function or a similar value, also as
+//     the key of a map, or a value whose method returns an error;
+//   - [ErrTooLarge] if the record is too large;
+//   - [slab.ErrDropped] if the buffer has no room (forebay.WhenFull);
+//   - [batch.ErrClosed] after Close.
 //
 // With Config.Sync, a nil error means that the server has acknowledged this record (with
 // Config.NoAck: that it was written). Otherwise the error wraps [slab.ErrDropped] if the record was
-// dropped for any reason, or [ErrHandled] if the error handler accepted it, or reports that the
-// record was not acknowledged in time; it is then still pending. The outcome of other records
+// dropped for any reason, or [ErrHandled] if the error handler accepted it. Any other error means
+// that the record was not acknowledged in time and is still pending. The outcome of other records
 // does not affect Post.
 func (l *Logger) Post(tag string, v any) error {
 	now := wallclock.Now()

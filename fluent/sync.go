@@ -13,9 +13,9 @@ import (
 // error handler or the fallback file instead of the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
-// awaited contains the calls of Post with Config.Sync that wait for the server. Post does not
-// know the ticket of its record, so the record is found in a batch by its time and content. The
-// method stamp makes the time unique. While no call waits, each batch only reads the field n. All
+// awaited contains the calls of Post with Config.Sync that wait for the server. Post does not know
+// the ticket of its record, so the record is found in a batch by its time and content. The method
+// stamp makes the time unique. While no call waits, n is 0, and batches are not searched. All
 // methods are safe for concurrent use.
 type awaited struct {
 	seed maphash.Seed // of awaitedKey.sum

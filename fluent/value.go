@@ -152,9 +152,9 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	return s.dst, err
 }
 
-// record appends v as the map of an event. If v is not encoded as a map, it becomes the member key
-// of a map; nil becomes an empty map. If s.mem.canSplice is set, the result may lack strings, which
-// the caller must insert from s.mem.splices.
+// record appends v as the map of an event. If v is not encoded as a map, it becomes the value of
+// the only member of a map, with the name key; nil becomes an empty map. If s.mem.canSplice is set,
+// the result may lack strings, which the caller must insert from s.mem.splices.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -302,6 +302,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 // Null appends nil.
 func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
 
+// Bool appends a boolean.
 func (s *valuer) Bool(v bool) { s.dst = msgpack.AppendBool(s.dst, v) }
 
 func (s *valuer) Int(v int64) { s.dst = msgpack.AppendInt(s.dst, v) }
@@ -312,6 +313,7 @@ func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
 // receivers convert records to JSON, which has no such numbers.
 func (s *valuer) Float(v float64, bits int) { s.dst = appendFloat(s.dst, v, bits) }
 
+// appendFloat appends a number of 32 or 64 bits. NaN and the infinities are appended as text.
 func appendFloat(dst []byte, v float64, bits int) []byte {
 	switch {
 	case v-v != 0: // NaN or infinite

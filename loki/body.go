@@ -401,7 +401,7 @@ func (w *bodyWalker) remember(key string) {
 
 // group writes a group, or nothing if it is empty. The attributes of a group without a name become
 // members of the enclosing object. The parameter made is set if a LogValuer or AttrAppender created
-// the group; the number of such groups is limited, because a LogValuer can return groups without
+// the group. The number of such groups is limited, because a LogValuer can return groups without
 // end. unique is set if the name is certainly unique.
 func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, unique bool) []byte {
 	if len(attrs) == 0 {

@@ -203,7 +203,7 @@ type Line struct {
 	//   - "exception": the same with the .NET keys InnerException and InnerExceptions,
 	//     which serilog-sinks-grafana-loki writes.
 	//
-	// It must be empty if Formatter is set. Default "text".
+	// Errors must be empty if Formatter is set. Default "text".
 	Errors string `yaml:"errors"`
 	// Collisions selects where "_" is added to a key that equals an earlier key of the
 	// line: "suffix" (a_) or "prefix" (_a). Default "suffix".
@@ -227,9 +227,9 @@ type Line struct {
 // Limits are the limits of Loki and the handling of records that exceed them. The default limits
 // are those of Loki.
 type Limits struct {
-	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a
-	// stream. Above it the labels of new streams become metadata, and their records go to
-	// one stream per level of the tenant. Records of a tenant without any stream are
+	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a stream.
+	// When the maximum is reached, the labels of new streams become metadata, and the records go to
+	// one stream per level of their tenant. Records of a tenant without any stream are then
 	// refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
 	// MaxLabelValues is the maximum number of values of a label of LabelAttrs, counted over all

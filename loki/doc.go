@@ -55,9 +55,9 @@
 // letters, if configured. One refused entry does not affect the others. If Loki
 // refuses a request and does not name the entry, the request is sent again in parts.
 //
-// Some records wait without delaying other records: those of a tenant that Loki refuses while
-// it accepts other tenants, and those of a stream that Loki has no room for, either with its
-// own labels or with the level as the only label.
+// In two cases, records are held without delaying other records: Loki refuses their tenant and
+// accepts other tenants, or Loki has no room for their stream, not even for a stream with the level
+// as its only label.
 //
 // When a response names a limit, the client observes it from then on. It uses up to nine
 // tenths of the rate of a tenant or stream. A label with too many values becomes metadata

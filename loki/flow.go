@@ -180,7 +180,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
-			// So small a record is never too large, so a server or proxy is faulty.
+			// Loki accepts every record this small, so a server or a proxy is faulty.
 			a.kind = tryAgain
 			return a
 		}

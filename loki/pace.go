@@ -103,14 +103,16 @@ func (s *client) shrink(size int, segs []segment) {
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
 // overBurst reports whether a request refused by a rate limit exceeds the burst of that limit, so
-// that it would be refused at any time. Such a request must be split, or its single record refused.
-// size is in bytes, and first is the time of the first record in Unix ns.
+// that it would be refused at any time. Such a request must be split. If it has a single record,
+// the record must be refused. size is in bytes, and first is the time of the first record in Unix
+// ns.
+//
 // Loki does not report the burst. A request is assumed to exceed the burst if the time since the
 // last accepted request was sufficient for its size at the reported rate; see [pace].
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
-	var limit, total float64 // in bytes per second; in bytes
+	var limit, total float64 // limit is in bytes per second, total in bytes
 	if m := rateLimit().FindSubmatch(text); m != nil {
 		limit, _ = strconv.ParseFloat(string(m[1]), 64)
 		total, _ = strconv.ParseFloat(string(m[2]), 64)

@@ -43,8 +43,8 @@ type secondLimit struct {
 	given bool
 	// second is the Unix second that contains the limit.
 	second int64
-	// n is the number of refused entries in that second: in the field old the earliest entries of
-	// the second, and in the field newest the latest.
+	// n is the number of refused entries in that second. In the field old of a refusalText, they
+	// are the earliest entries of the second. In the field newest, they are the latest.
 	n int
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// interpret decodes a response to a request of size bytes whose first record has the time first, in Unix
-// ns. whole reports whether text is complete. The statuses are those of Loki 3.7:
+// interpret decodes a response to a request of size bytes whose first record has the time first, in
+// Unix ns. whole reports whether text is complete. The statuses are those of Loki 3.7:
 //
 //	204       All entries of the last stream are stored, and those of other streams as far
 //	          as [trust] assumes.

@@ -270,8 +270,8 @@ func isAuthenticated(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 
-// maxRefusals returns the maximum length of the text of a 400 response, in bytes: one message per entry,
-// with the labels of its stream and a few labels that Loki adds.
+// maxRefusals returns the maximum length of the text of a 400 response, in bytes: one message per
+// entry, with the labels of its stream and a few labels that Loki adds.
 func maxRefusals(segs []segment) (n int) {
 	for i := range segs {
 		n += len(segs[i].order) * (512 + 2*len(segs[i].st.labels))

@@ -369,7 +369,7 @@ func (r *registry) Stream(def []byte) uint32 {
 // determine whether Loki has recently accepted a stream other than a given one. All methods are
 // safe for concurrent use.
 type recentStreams struct {
-	mu      sync.Mutex // leaf lock; guards the fields below
+	mu      sync.Mutex // guards the fields below; no other lock is acquired under it
 	entries [2]struct {
 		st *stream
 		at time.Time

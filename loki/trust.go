@@ -27,10 +27,10 @@ import (
 //	rate of a stream   3 MB/s by default. A stream shares requests up to 1 MiB/s, and only
 //	                   while Loki has reported no limit for it.
 //
-// These rules can fail: other processes may write to the same stream or create streams, and the limits
-// of a server may be lower. Therefore the last place of a request goes to the stream whose confirmation
-// is the oldest. All streams are last in turn, so Loki reports a stream that it refuses after at most
-// as many requests as there are streams.
+// These rules can fail: other processes may write to the same stream or create streams, and the
+// limits of a server may be lower. Therefore the last place of a request goes to the stream whose
+// confirmation is the oldest. All streams are last in turn, so Loki reports a stream that it
+// refuses after at most as many requests as there are streams.
 type trust struct {
 	confirmed atomic.Int64 // time of the last confirmation, in Unix ns
 	// oldConfirmed is the time of the last confirmation of entries that were older than

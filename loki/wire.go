@@ -36,7 +36,8 @@ const (
 	maxPadded = 1<<28 - 1                            // largest value of a padded length
 )
 
-// pad4 returns v as a varint of four bytes, the first byte in the lowest bits. v is at most maxPadded.
+// pad4 returns v as a varint of four bytes, the first byte in the lowest bits. v is at most
+// maxPadded.
 func pad4(v uint64) uint64 {
 	return v&0x7f | v<<1&0x7f00 | v<<2&0x7f_0000 | v<<3&0x7f00_0000 | 0x80_8080
 }
