@@ -83,8 +83,8 @@ type shutdownRecorder struct{ devShutdown }
 
 func (d shutdownRecorder) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
 
-// Flush and Close call the optional methods of a writer in the expected order. Its method Close is
-// called only with CloseWriter.
+// Flush and Close call the optional methods of a writer in the expected order. They call the method
+// Close of the writer only with CloseWriter.
 func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 	for _, tt := range []struct {
 		name string

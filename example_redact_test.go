@@ -18,7 +18,8 @@ type login struct {
 	Password string `json:"password"`
 }
 
-// The rules apply to every output, and to every part of a record with the name.
+// The rules apply to every output. They hide the values of all attributes, fields and members with
+// the name.
 func ExampleRedactKeys() {
 	r, err := forebay.NewRouter(
 		forebay.RedactKeys("password", "authorization", "card.number"),

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Types of values whose methods panic, loop or call runtime.Goexit, as values that have crashed
-// loggers do.
+// Types of values whose methods panic, loop or call runtime.Goexit. Such values have crashed other
+// loggers.
 type (
 	badValuer   struct{}
 	loopValuer  struct{}

@@ -275,7 +275,7 @@ func ExampleLogger_Named() {
 	}
 	db := log.Named("db")
 	db.Debug("not shown")
-	log.Router().SetLevel("db", slog.LevelDebug) // at any time, for a name
+	log.Router().SetLevel("db", slog.LevelDebug) // may be called at any time
 	db.Debug("query", slog.Int("rows", 3))
 	log.Debug("not shown either")
 	log.Close()

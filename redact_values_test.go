@@ -524,7 +524,9 @@ func TestRedactionLeavesTheRest(t *testing.T) {
 	}, positions...)
 	for _, p := range values {
 		if p.name == "request" || p.name == "LogValuer that hides it" {
-			continue // the context of "request" has a different text in each run; rules are not applied to the String of the LogValuer
+			// The context of "request" has a different text in each run, and rules are not applied
+			// to the String of the LogValuer.
+			continue
 		}
 		for i := range bare {
 			for _, w := range ways {

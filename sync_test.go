@@ -99,7 +99,8 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// A slowFile is the name of a file to which each Write takes longer than a Close without time.
+// A slowFile is the name of a file to which each Write takes 500 ms. Exit must wait for such a
+// Write.
 type slowFile string
 
 func (f slowFile) Write(p []byte) (int, error) {
@@ -353,7 +354,9 @@ func ExampleSample() {
 		panic(err)
 	}
 	h := log.Slog().Handler()
-	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) // all records have the same time, so that they are in one second; usually log.Info is called
+	// All records have the same time, so that they are in one second. A program would call
+	// log.Info.
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for range 101 {
 		h.Handle(context.Background(), slog.NewRecord(noon, slog.LevelInfo, "retrying", 0))
 	}

@@ -547,7 +547,9 @@ const ackTimeout = 2 * time.Second
 func (e *processEndpoint) serve(_ int, c *testkit.ForwardConn) {
 	var chunks []string
 	var unacked []*arrival
-	slow := false // an answer took longer than ackTimeout: the client may have closed the connection and parked its records
+	// slow reports that an answer took longer than ackTimeout. The client may then have closed the
+	// connection and parked its records.
+	slow := false
 	for {
 		m, err := c.Next()
 		began := time.Now()

@@ -417,7 +417,9 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 // killProcess simulates a crash: the next process finds a copy of the directories as they are now.
 func (k *walk) killProcess(before []leftover) (after []leftover) {
 	k.step("kill")
-	synctest.Wait() // calls that end between the reading of the accounts and the check would be missing in the accounts
+	// Calls that end between the reading of the accounts and the check would be missing in the
+	// accounts.
+	synctest.Wait()
 	k.mu.Lock()
 	k.makeUnsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
@@ -486,7 +488,7 @@ func (o *out) order() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	latest := map[string]key{} // by stream: the record whose call began last, so far
+	latest := map[string]key{} // by stream: of the records seen so far, the one whose call began last
 	late := o.parkedCount()
 	for _, c := range first {
 		call, before := k.calls[c.key], k.calls[latest[c.stream]]
@@ -618,7 +620,9 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	}
 	onDisk := map[key]bool{}
 	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {
-		if onDisk[id] || acked[id] { // the sender did not know the result when Close ended: part of the batch was received
+		// The sender did not know the result when Close ended, because only part of the batch was
+		// received.
+		if onDisk[id] || acked[id] {
 			unsureCopies++
 		}
 		onDisk[id] = true
@@ -642,7 +646,8 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	if a.Delivered > arrivedAt[o.dest] || a.Handled > arrivedAt[o.fallbackEnd] {
 		k.errorf("%s: %d copies arrived at the destination and %d at the handler: too many are counted: %v", o.name, arrivedAt[o.dest], arrivedAt[o.fallbackEnd], a)
 	}
-	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+unsureCopies+a.Dropped[batch.Poison] { // the spool keeps whole batches, with settled records in them
+	// The spool keeps whole batches, which may include settled records.
+	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+unsureCopies+a.Dropped[batch.Poison] {
 		k.errorf("%s: %d records are in the spool and %d in slabs, %d arrived unacknowledged: wrong number pending: %v", o.name, len(after.spool), len(after.slabs), unsureCopies, a)
 	}
 }

@@ -100,9 +100,9 @@ type powerWalk struct {
 	// again, so their order is not checked.
 	unordered map[int]bool
 	counted   []copyOf // records that Write has counted as written
-	// renamed files so far
+	// moved is the number of files that were renamed so far.
 	moved int
-	lost  int // records counted as written but in no file
+	lost  int // number of records that were counted as written but are in no file
 }
 
 // live opens the file and writes records to it until the disk loses its power.

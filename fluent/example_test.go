@@ -46,7 +46,9 @@ func ExampleTo() {
 		fmt.Println(err)
 		return
 	}
-	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // a program calls log.Warn; a fixed time makes the output the same in each run
+	// A program would call log.Warn. A record with a fixed time makes the output the same in each
+	// run.
+	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0)
 	r.AddAttrs(slog.String("region", "eu"))
 	log.Slog().Handler().Handle(context.Background(), r)
 	fmt.Println(log.Close())

@@ -77,7 +77,8 @@ func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 			if st, a := l.Driver.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
 				t.Errorf("silent %v: %+v, %s", silent, st, a)
 			}
-			conns := f.Conns() + 1 // one more connection is permitted, because the last one may have been closed as idle
+			// One more connection is permitted, because the last one may have been closed as idle.
+			conns := f.Conns() + 1
 			big(101)
 			l.Post("x", map[string]any{"n": 13})
 			time.Sleep(time.Second)
@@ -133,7 +134,8 @@ func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 		if a := l.Account(); a.Delivered != uint64(n) || st.LearnedFrame == 0 || int64(st.LearnedFrame) > limit.Load() {
 			t.Errorf("%s, %+v", a, st)
 		}
-		conns, began := f.Conns()+1, time.Now() // one more connection is permitted, because the last one was idle
+		// One more connection is permitted, because the last one was idle.
+		conns, began := f.Conns()+1, time.Now()
 		fill(2000)
 		time.Sleep(time.Second)
 		if a := l.Account(); a.Delivered != uint64(n) || f.Conns() > conns {

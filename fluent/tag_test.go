@@ -106,7 +106,9 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 				want := slices.DeleteFunc(seq(0, 60), func(n int) bool { return n%3 != k })
 				got := r.get(tag)
 				if k == 0 {
-					want = append(want, make([]int, 20)...) // in a record of the Router, n is not the first field, so recordNumber returns 0
+					// In a record of the Router, n is not the first field, so recordNumber returns
+					// 0.
+					want = append(want, make([]int, 20)...)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("%s: %v", tag, got)
@@ -123,7 +125,9 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 			check(t, &r)
 		}
 
-		const gone = "127.0.0.1:1" // no server; the port of a closed listener could be given to a later one
+		// No server listens at this address. The port of a closed listener could be given to a
+		// later one.
+		const gone = "127.0.0.1:1"
 		for _, crash := range []bool{false, true} {
 			c := testConfig{Config: Config{Servers: []string{gone}}, CloseTimeout: time.Second}
 			if dir := t.TempDir(); crash {

@@ -290,7 +290,8 @@ func (k *randomWalk) run() {
 			return
 		}
 	}
-	if dropped.Total() == 0 { // a dropped record may have arrived before and is not sent again, which changes the order
+	// A dropped record may have arrived before and is not sent again, which changes the order.
+	if dropped.Total() == 0 {
 		k.inOrder()
 	}
 	lost := 0

@@ -87,8 +87,8 @@ func (g *target) fails(err error) {
 	g.err.Store(&err)
 }
 
-// After a failure, a destination is first failing and then down, since its first failure. It is ok
-// as soon as it accepts a record.
+// After a failure, a destination is first failing and then down. In both states, the member since
+// is the time of the first failure. The destination is ok as soon as it accepts a record.
 func TestFailingDestinationIsDown(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		dir := t.TempDir()

@@ -190,7 +190,7 @@ func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	}
 }
 
-// The body endless sends 16 KiB per second until ctx ends.
+// An endless is a response body that sends 16 KiB per second until ctx ends.
 type endless struct{ ctx context.Context }
 
 func (endless) RoundTrip(r *http.Request) (*http.Response, error) {

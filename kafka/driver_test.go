@@ -271,7 +271,8 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
 	}
-	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record may be stored twice
+	// The reference record may be stored twice.
+	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 {
 		t.Errorf("%d duplicates, %+v", duplicates, s)
 	}
 	o.await(t, "poison", "raise max.message.bytes of topic logs")
@@ -445,7 +446,9 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					continue // without a reference record, only the size decides; brokers name no record for this error
+					// Without a reference record, only the size decides, and brokers name no record
+					// for this error.
+					continue
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
 					c := newCluster(t)
@@ -549,7 +552,9 @@ func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser(name, "ann", secret))
 		conf := fastConfig(c, "logs")
 		conf.User, conf.Password, conf.Mechanism = "ann", secret+"x", mechanism
-		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // SaslAuthenticate; without this, kfake would close the connection
+		// The function answers requests of type SaslAuthenticate. Without it, kfake would close the
+		// connection.
+		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Records that are moved to a spare stream have their labels as metadata and a unique time, which
-// is kept when they are sent again. They are counted once.
+// Records that are moved to a spare stream keep their labels as metadata. They get unique times,
+// which do not change when the records are sent again. Each moved record is counted once.
 func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{

@@ -168,7 +168,9 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	for name, refusalOf := range text {
 		t.Run(name, func(t *testing.T) {
 			p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
-				for _, e := range r.streams[0].Entries { // the response names only the first refused entry, so the client must send the others again
+				// The response names only the first refused entry, so the client must send the
+				// others again.
+				for _, e := range r.streams[0].Entries {
 					if s := refusalOf(e); s != "" {
 						return 400, s, nil
 					}
@@ -578,7 +580,8 @@ func TestGravestAdviceAppliesToBatch(t *testing.T) {
 			}
 			return tt.err, "no", nil
 		})
-		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})} // with concurrent requests, another level might have been accepted first
+		// With concurrent requests, another level might have been accepted first.
+		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})}
 		for i := range 6 {
 			e.add(nil, event(time.Now(), slog.Level(i%3*4), fmt.Sprint(i)))
 		}

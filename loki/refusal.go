@@ -156,7 +156,7 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				// The first group has no number, which means that no metadata is permitted.
+				// The first group contains no number, so Atoi returns 0: no metadata is permitted.
 				*limit, _ = strconv.Atoi(string(m[3+i]))
 			}
 		}

@@ -98,7 +98,9 @@ func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 					}
 					e.add(nil, event(now.Add(at.base+time.Duration(i)*100*time.Millisecond), 0, msg))
 				}
-				if strings.HasPrefix(name, "wide") { // the copies of all other entries sent after this entry are too old, so Loki refuses them
+				// The copies of all other entries sent after this entry are too old, so Loki
+				// refuses them.
+				if strings.HasPrefix(name, "wide") {
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()

@@ -155,7 +155,7 @@ func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 			var want []int
 			for i := range 100 {
 				msg := fmt.Sprint("m", i)
-				if i%10 == 3 && i%4 > 0 || i == 57 { // of some streams
+				if i%10 == 3 && i%4 > 0 || i == 57 { // records of some streams are too long
 					msg += strings.Repeat("x", 500+i)
 					want = append(want, i)
 				}
@@ -206,7 +206,8 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 				t.Errorf("round %d: the last streams were %v", round, last)
 			}
 		}
-		for _, idle := range []time.Duration{0, time.Hour} { // new streams, and streams that Loki no longer has in memory
+		// First the streams are new, and then Loki no longer has them in memory.
+		for _, idle := range []time.Duration{0, time.Hour} {
 			time.Sleep(idle)
 			if idle > 0 {
 				batchOf(0, n)

@@ -240,7 +240,9 @@ func TestRecordsArriveAsLines(t *testing.T) {
 func TestPartialWriteSettlesWholeRecords(t *testing.T) {
 	recs := []string{"first\n", "second\n", "third\n", "fourth\n"}
 	all := strings.Join(recs, "")
-	for _, newlines := range []bool{true, false} { // with true, written from the batch; with false, copied and given newlines
+	// If records end with newlines, they are written from the batch. If they do not, they are
+	// copied and newlines are added.
+	for _, newlines := range []bool{true, false} {
 		for limit := 1; limit < len(all); limit++ {
 			bubble.Test(t, func(t *testing.T) {
 				var n testkit.Network

@@ -343,7 +343,8 @@ func TestTLSAuthorities(t *testing.T) {
 	}
 }
 
-// With UnixSocket, the host of the URL is only the authority.
+// With UnixSocket, the host of the URL is only the authority of the calls, and the connection uses
+// the socket.
 func TestUnixSocketIsUsed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -189,7 +189,8 @@ func TestLevelsMapToSlog(t *testing.T) {
 		zerolog.WarnLevel: slog.LevelWarn, zerolog.ErrorLevel: slog.LevelError, zerolog.FatalLevel: slog.LevelError + 4,
 		zerolog.PanicLevel: slog.LevelError + 4, zerolog.NoLevel: slog.LevelInfo,
 	} {
-		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} { // the second writer has no method WriteLevel
+		// The second writer has no method WriteLevel.
+		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} {
 			l := zerolog.New(w).Level(-10)
 			l.WithLevel(in).Int("in", int(in)).Msg("m")
 			rec.Want(want, "m", "in", int(in))
