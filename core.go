@@ -176,7 +176,7 @@ func (r *Router) SetLevel(name string, l slog.Leveler) {
 	}
 }
 
-// Levels returns the names that have loggers or a level. The value is the level set by
+// Levels returns the level of each name that has a logger or a level. It is the level set by
 // [Router.SetLevel] for the name or a name above it, otherwise slog.LevelInfo. The result does not
 // include the levels of outputs ([Level]). An output with a level may accept fewer records; if
 // SetLevel has set no level, only the level of the output applies. The caller owns the map.

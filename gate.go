@@ -36,12 +36,14 @@ type gate struct {
 	folded uint64 // completed critical sections that no longer fit into state
 	// freed is closed by the method leave at the end of the current critical section. It is nil
 	// unless a lockCtx waits.
-	freed   chan struct{}
-	watch   *time.Timer // timer that checks whether the gate is stuck; nil if there was no recent waiter
-	watchID uint64      // number of the timer, to ignore ticks of an earlier timer
-	ticked  time.Time   // time of the last tick
-	seen    uint64      // completed critical sections at the last tick
-	idle    int         // ticks without a completed critical section
+	freed chan struct{}
+	// watch is the timer that checks whether the gate is stuck. It is nil if there was no recent
+	// waiter.
+	watch   *time.Timer
+	watchID uint64    // number of the timer, to ignore ticks of an earlier timer
+	ticked  time.Time // time of the last tick
+	seen    uint64    // completed critical sections at the last tick
+	idle    int       // ticks without a completed critical section
 }
 
 const (

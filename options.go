@@ -46,15 +46,16 @@ type CommonOption interface {
 
 // config collects the options of NewRouter.
 type config struct {
-	routes    []routeSpec
-	onError   func(batch.Event)
-	busy      time.Duration
-	contexts  []contextFunc
-	redact    redact.Config
-	onExit    bool
-	samples   []sample
-	duration  string     // format of durations; "": the format of each encoder
-	syncLevel slog.Level // callers wait for the delivery of records at or above this level; see SyncLevel
+	routes   []routeSpec
+	onError  func(batch.Event)
+	busy     time.Duration
+	contexts []contextFunc
+	redact   redact.Config
+	onExit   bool
+	samples  []sample
+	duration string // format of durations; "": the format of each encoder
+	// Callers wait for the delivery of records at or above syncLevel; see SyncLevel.
+	syncLevel slog.Level
 }
 
 // A routeSpec is a Route, or an output that was given without one.

@@ -31,9 +31,9 @@ func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 // caller, and the caller's record does not reach the remaining outputs. With the default
 // (slab.BlockFor) the wait ends after one timeout.
 //
-// w may provide the encoder: the result of its method Encoder() encode.Encoder is used if neither
-// a Route nor the option Encoder sets an encoder. This applies to a w with a method WriteRecord,
-// and to outputs with Direct.
+// w may provide the encoder. If neither a Route nor the option Encoder sets one, the result of its
+// method Encoder() encode.Encoder is used. This applies if w has a method WriteRecord, or if the
+// option Direct is given.
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	o := newSpec(OutputSpec{kind: writerKind}, opts)
 	if _, ok := w.(recorder); ok || o.direct {

@@ -171,7 +171,7 @@ func TestWithAndGroupsOnAllRoutes(t *testing.T) {
 	}
 }
 
-// A keepingScope encodes the attributes of With when a record is encoded.
+// A keepingScope encodes the attributes of With only when a record is encoded, not in WithAttrs.
 type keepingScope struct {
 	encode.Scope
 	attrs []slog.Attr

@@ -563,7 +563,8 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	if a.Accepted < sure || a.Accepted > sure+maybe {
 		k.errorf("%s: between %d and %d records must be accepted: %v", o.name, sure, sure+maybe, a)
 	}
-	for _, id := range before.spool { // a record in both is recovered once if its origin is known in both
+	// A record in the spool and in the slabs is recovered once if both contain its origin.
+	for _, id := range before.spool {
 		settledBefore[id] = settledBefore[id] || slices.Contains(before.slabs, id)
 	}
 	maps.DeleteFunc(settledBefore, func(_ key, keep bool) bool { return !keep })
@@ -638,7 +639,8 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	}
 	unsureCopies += min(a.Dropped[batch.Failed], uint64(after.len())-min(uint64(after.len()), a.Pending.Total()))
 	if o.mayRepeat {
-		unknown += a.Dropped[batch.Shutdown] // some of the copies arrived after records that failed
+		// Some of the copies arrived after records that failed.
+		unknown += a.Dropped[batch.Shutdown]
 	}
 	if o.via != "direct" && a.Dropped.Total() > missing+maybeMissing+deadLetters+unsureCopies+unknown {
 		k.errorf("%s: %d records did not arrive, %d became dead letters, %d may not have been accepted, %d may have arrived: too many are counted as dropped: %v", o.name, missing, deadLetters, maybeMissing, unsureCopies, a)

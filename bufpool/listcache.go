@@ -61,7 +61,9 @@ func (s *listCache) put(mem *byte) bool {
 // caller has found the same value of evictions before and after it read word.
 func counts(word, evictions uint64) (gets, puts uint64, isFree bool) {
 	gets = word >> getsBit
-	left := evictions / 2 // buffers that left the cache while in use; their puts do not count as puts of the cache
+	// left counts the buffers that left the cache while in use. Their puts are not puts of the
+	// cache.
+	left := evictions / 2
 	switch word & stateMask {
 	case free:
 		isFree = true

@@ -80,7 +80,7 @@ func TestListCacheCountsInLimit(t *testing.T) {
 	p.Put(a)
 	a = get(p)
 	b := get(p)
-	p.Put(b) // goes to the cache, which a has left
+	p.Put(b) // goes to the cache, which the buffer a has left
 	wantCounts(t, p, 3, 2, 1, 1)
 	p.Put(a) // no room
 	wantCounts(t, p, 3, 3, 1, 0)

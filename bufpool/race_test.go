@@ -180,7 +180,8 @@ func TestConcurrentDoublePut(t *testing.T) {
 	}
 }
 
-// If lists are locked, Get waits for the lock of its own list and finds a free buffer.
+// If every list is locked, Get waits for the lock of its own list and then finds the free buffer in
+// it.
 func TestGetFindsBufferOfLockedList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 128}) // one list
 	a, _ := p.Get(64)

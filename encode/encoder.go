@@ -154,10 +154,14 @@ type scope struct {
 	values.Within        // the names given to WithGroup
 	pre           []byte // encoded attributes of With, preceded by a separator
 	opened        int    // in JSON: number of groups whose opening brace is in pre
-	trail         []byte // in console format: stacks of errors in the attributes of With, which follow the line
+	// trail contains, in console format, the stacks of errors in the attributes of With. They
+	// follow the line.
+	trail []byte
 
 	// Constant parts of a JSON record, set by finish:
-	lazy    string // opens the groups that are not opened in pre; written before the first attribute in them
+	// lazy opens the groups that are not opened in pre. It is written before the first attribute in
+	// them.
+	lazy    string
 	tail    string // closes the groups that are opened in pre, and the record
 	tailAll string // closes all groups, and the record
 }

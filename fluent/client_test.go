@@ -627,7 +627,7 @@ func TestFailoverAndFailback(t *testing.T) {
 			t.Error("the client returned to the preferred server too early")
 		}
 		time.Sleep(31 * time.Second)
-		sendOK(t, s, numbers(t, 20, 30)) // the client notices that a is reachable
+		sendOK(t, s, numbers(t, 20, 30)) // the client notices that server a is reachable
 		synctest.Wait()
 		sendOK(t, s, numbers(t, 30, 40))
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") || st.Lost != 0 {

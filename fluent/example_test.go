@@ -158,7 +158,7 @@ func ExampleConfig_dryRun() {
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
-// A program that reads the counters of the Driver calls New.
+// New returns the Driver of an output, so that the program can read the Driver's counters.
 func ExampleNew() {
 	addr, stop := receiver()
 	defer stop()

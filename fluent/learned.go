@@ -98,8 +98,10 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// noteCondemned is called when a record of n bytes was condemned. It reports whether the limit has
-// become valid. The caller has checked that the server has recently accepted no frame of this size.
+// noteCondemned is called when package deliver has condemned a record of n bytes: it gave the
+// record up because the server seems to close the connection at it. noteCondemned reports whether
+// the limit has become valid. The caller has checked that the server has recently accepted no frame
+// of this size.
 func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}

@@ -187,8 +187,8 @@ func (r *roster) noteSelected(i int) {
 	r.health[i].credit -= sum
 }
 
-// weighted reports whether servers are selected by weight. That requires at least two servers with
-// a weight.
+// weighted reports whether servers are selected by weight. They are if at least two servers have a
+// weight.
 func (r *roster) weighted() bool {
 	n := 0
 	for _, s := range r.servers {

@@ -303,7 +303,8 @@ func (s *session) write(j *job, from int) {
 		s.failure = err
 		s.conn.readUntil(readDeadlineAfter(err))
 	case isGone(err) && isGone(s.why):
-		s.why = err // err is more precise than the reader's error, which is only the end of the input
+		// err is more precise than the reader's error, which is only the end of the input.
+		s.why = err
 	}
 	s.mu.Unlock()
 	if taken {

@@ -79,7 +79,9 @@ type valuer struct {
 
 // An openMap is a map whose members are being written.
 type openMap struct {
-	at int // offset of the header, in which EndMap stores the number of members; -1 if already stored
+	// at is the offset of the header, in which EndMap stores the number of members. It is -1 if the
+	// number is already stored.
+	at int
 	n  int // number of members so far
 }
 

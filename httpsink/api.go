@@ -42,8 +42,10 @@ type api struct {
 	tokenHeader, tokenPrefix string
 
 	array bool // a request is a JSON array of records
-	bulk  bool // a request has an action before each record, and a response has a result for each record
-	hec   bool // each record is the member "event" of a Splunk event object
+	// In a bulk request an action precedes each record, and the response has a result for each
+	// record.
+	bulk bool
+	hec  bool // each record is the member "event" of a Splunk event object
 
 	// timeKey is the key of the time. A member with this key is added to a record that has none.
 	timeKey string

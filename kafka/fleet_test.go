@@ -162,7 +162,7 @@ type observation struct {
 	accepted, delivered uint64
 }
 
-// sessions returns how long the sessions open at the beginning of the outage may retry. Their
+// sessions returns how long a session that is open at the beginning of the outage may retry. Its
 // retries do not count as attempts to begin a session.
 func (c *scenario) sessions() time.Duration {
 	if c.within == 0 {

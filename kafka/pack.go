@@ -32,7 +32,9 @@ type piece struct {
 	buf     []byte  // the sealed Kafka batch, see builder.seal
 	raw     int     // size before compression, in bytes
 	largest int     // size of the largest record before compression, in bytes
-	unsure  bool    // the piece was sent at least once without an answer, so the broker may have stored it
+	// unsure reports that the piece was sent at least once without an answer, so the broker may
+	// have stored it.
+	unsure bool
 
 	// named contains the indexes of records that the broker named as invalid. They are refused once
 	// the records in recs are stored.
@@ -41,7 +43,9 @@ type piece struct {
 
 	reference bool // the piece is a copy of a reference record and belongs to no batch
 	refusals  int  // weighted number of refusals of a suspect; see condemned
-	deferred  bool // the piece is a suspect without a reference record; later records are sent first
+	// deferred reports that the piece is a suspect without a reference record. Later records are
+	// sent first.
+	deferred bool
 }
 
 // A packer converts records to pieces. It is used by one goroutine at a time.

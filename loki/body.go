@@ -110,9 +110,11 @@ type bodyScope struct {
 	opened int         // number of groups that pre opens
 	used   keyset.Keys // keys of the innermost object
 	detail bool        // a key in the field used can be an additional key of an error
-	lazy   texts       // opens the groups that pre does not open; written only if the record has attributes
-	tail   string      // closes the groups that pre opens, and the object of the line
-	full   string      // closes all groups, and the object of the line
+	// lazy opens the groups that pre does not open. It is written only if the record has
+	// attributes.
+	lazy texts
+	tail string // closes the groups that pre opens, and the object of the line
+	full string // closes all groups, and the object of the line
 }
 
 // readKey returns key as a reader of the line decodes it, with U+FFFD for invalid bytes. Keys are

@@ -25,12 +25,14 @@ const maxAnswer = 64 << 10
 // All other memory comes from a pool for one request, which releases it to the garbage collector
 // when requests become fewer or smaller.
 type requestBuf struct {
-	own      [2][]byte // buffers for plain and out that b owns; nil if b owns no buffers
-	heads    []byte    // header of each stream: everything before its entries
-	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the memory of the batch
-	size     int       // length of the uncompressed body
-	plain    []byte    // the uncompressed body in one piece
-	out      []byte    // the compressed body
+	own   [2][]byte // buffers for plain and out that b owns; nil if b owns no buffers
+	heads []byte    // header of each stream: everything before its entries
+	// spans contains the uncompressed body in pieces. The pieces alias heads and the memory of the
+	// batch.
+	spans    [][]byte
+	size     int    // length of the uncompressed body
+	plain    []byte // the uncompressed body in one piece
+	out      []byte // the compressed body
 	zip      compression.Writer
 	response []byte // memory for the response, see read
 

@@ -71,9 +71,9 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	return s.streams.othersHaveRoom(st.owner, now)
 }
 
-// limitReached handles a response that reports a rate limit as reached. It returns a with kind
-// limited. Until a.after has passed, no requests are sent for the tenant. If the limit applies to
-// a stream, only the requests for that stream wait.
+// limitReached handles a response that reports a rate limit as reached. It returns the answer a
+// with the kind limited. Until a.after has passed, no requests are sent for the tenant. If the
+// limit applies to a stream, only the requests for that stream wait.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {

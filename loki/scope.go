@@ -24,8 +24,9 @@ type scope struct {
 	inner encode.Scope // the scope of the line
 	// node is the node of the tree of picks for attributes of the innermost group. It is nil if
 	// none of these attributes is picked.
-	node   *pick
-	path   string   // names of the open groups, each followed by a dot, as a prefix of metadata names
+	node *pick
+	// path is the prefix of metadata names: the names of the open groups, each followed by a dot.
+	path   string
 	labels [][]byte // values from attributes of the scope, by slot
 	meta   []pair   // metadata from attributes of the scope
 	tenant []byte   // tenant from attributes of the scope; nil if there is none

@@ -246,7 +246,7 @@ type writer struct {
 	times   values.Times
 }
 
-// writers contains unused writers with their memory.
+// writers is a pool of writers. With their memory, encoding a record does not allocate.
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // getWriter returns a writer for the attributes of r. If r is nil, the attributes belong to a
