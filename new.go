@@ -46,10 +46,10 @@ func (l *Logger) Router() *Router {
 // The error is nil if this call lost no record. Records dropped earlier, for example because memory
 // was full or the server rejected them, cause no error. [Router.Stats] counts these records, too.
 //
-// The first call writes to standard error: the error, because a deferred call discards it; for
-// each output, the number of records dropped earlier, by reason; and for each output, the number
-// of records kept on disk for the next start, with their directory. Close may be called more than
-// once.
+// The first call also writes to standard error. It writes the error, because a deferred call
+// discards it. For each output it writes the number of records dropped earlier, by reason, and the
+// number of records kept on disk for the next start, with their directory. Close may be called more
+// than once.
 //
 // A program that exits without Close or [Exit] loses the records in memory, usually those of the
 // last 100 ms; see docs/EXITS.md.

@@ -93,16 +93,16 @@ func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 }
 
 // Sample limits bursts of a message. It counts the records that have the same logger name
-// ([Logger.Named]), the same message, and a level in the range from level to level+3. With
-// first 10 and every 100, the first 10 records of each second are logged, and after them
-// every 100th record; if every is 0, no further records are logged. Sample cannot distinguish
-// a burst from records that share a message by design, such as those of accesslog.
+// ([Logger.Named]), the same message, and a level in the range from level to level+3. With first 10
+// and every 100, the first 10 records of each second are logged, and after them every 100th record.
+// If every is 0, no further records are logged. Sample cannot distinguish a burst from records that
+// share a message by design, such as those of accesslog.
 //
-// The next record logged after others were left out has the attribute "repeated" with their
-// number. If no such record follows, a separate record with the level, the message, the name of
-// the logger and "repeated" is logged one to two seconds after the last record, or when the
-// Router is flushed or closed. Records left out are counted as dropped{sampled} by each output
-// that would have accepted them.
+// If records were left out, the next logged record has the attribute "repeated" with their number.
+// If no record follows within one to two seconds, a separate record with the level, the message,
+// the name of the logger and "repeated" is logged. It is logged earlier if the Router is flushed or
+// closed. Records left out are counted as dropped{sampled} by each output that would have accepted
+// them.
 //
 // Sample may be given for several levels. By default all records are logged. Each Sample
 // tracks 4096 messages, at 40 bytes each; with more messages, some are logged more often.
@@ -322,12 +322,16 @@ func makeDir(dir string) error {
 }
 
 // WhenFull sets the behavior of a call when the memory of the output is full because its
-// destination is slow or down: "block-for=250ms" waits at most that long and then drops the
-// record, "block" waits until there is room, "drop-newest" and "drop-oldest" do not wait, and
-// "spill" moves the oldest records to the [Spool] and waits for the disk, at most 5 s. After one
-// call has waited for the whole time without success, later calls with "block-for" and "spill"
-// give up at once until memory is freed. The default is "spill" for an output with a Spool, and
-// "block-for=250ms" for others. Dropped records are counted.
+// destination is slow or down:
+//
+//   - "block-for=250ms" waits at most that long and then drops the record.
+//   - "block" waits until there is room.
+//   - "drop-newest" and "drop-oldest" do not wait.
+//   - "spill" moves the oldest records to the [Spool] and waits for the disk, at most 5 s.
+//
+// After one call has waited for the whole time without success, later calls with "block-for" and
+// "spill" give up at once until memory is freed. The default is "spill" for an output with a Spool,
+// and "block-for=250ms" for others. Dropped records are counted.
 func WhenFull(policy string) OutputOption {
 	return deliverySetting("forebay.WhenFull", func(o *deliver.OutputOptions) (err error) {
 		o.Slab.WhenFull, err = slab.ParseWhenFull(policy)

@@ -12,13 +12,17 @@ import (
 // RedactKeys replaces the values of attributes with the given keys by "[redacted]" in all
 // outputs, whatever the type of the value.
 //
-// A key applies to every name: of attributes and groups, including those of [slog.Logger.With]
-// and WithGroup, of struct fields (the Go name and the names in all tags), of map entries, and
-// of members of JSON objects, whether the object is the whole value or is quoted in a text or a
-// message. Case is ignored. In a name with dots each part is compared: "token" also hides
-// "auth.token". A key with dots matches consecutive names at any depth.
+// A key applies to the names of:
 //
-// The whole name is compared: "token" hides neither "access_token" nor "tokens". A * at the
+//   - attributes and groups, including those of [slog.Logger.With] and WithGroup
+//   - struct fields: the Go name and the names in all tags
+//   - map entries
+//   - members of JSON objects, even if the object is quoted in a text or a message
+//
+// Case is ignored. In a name with dots each part is compared: "token" also hides "auth.token". A
+// key with dots matches consecutive names at any depth.
+//
+// Each part is compared as a whole: "token" hides neither "access_token" nor "tokens". A * at the
 // beginning or end of a key without dots matches any text: "*token", "password*", "*secret*".
 //
 // docs/REDACTION.md lists the parts of a record that are searched. Redaction by key does not

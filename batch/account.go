@@ -135,7 +135,7 @@ func (a Account) String() string {
 // A Report is the result of closing one destination.
 type Report struct {
 	Account
-	// Unknown is the number of records in Dropped[Shutdown] that may have arrived: they were sent,
+	// Unknown is the number of records in Dropped[Shutdown] that may have arrived. They were sent,
 	// by this or an earlier process, and had no answer when the time limit of Close ended.
 	Unknown uint64
 	// KeptIn lists the directories of the records counted by Kept, separated by commas.

@@ -1,8 +1,14 @@
-// Package batch defines the types shared by all packages of forebay: the [Batch] of records that is
-// passed from a slab to a destination, the answer to it ([Outcome]), the outcomes of its records
-// ([Account], [Reason]) and the format of their bytes ([Codec]).
+// Package batch defines the types that all packages of forebay share:
 //
-//	slab ─▶ Batch ─▶ session.Send ─▶ Outcome ─▶ Account
+//   - [Batch]: the records that are passed from a slab to a destination
+//
+//   - [Outcome]: the answer to a batch
+//
+//   - [Account] and [Reason]: the numbers of records by outcome
+//
+//   - [Codec]: the format of the bytes of a record
+//
+//     slab ─▶ Batch ─▶ session.Send ─▶ Outcome ─▶ Account
 //
 // A destination reads a batch like this:
 //

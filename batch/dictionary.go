@@ -10,8 +10,8 @@ type Dictionary interface {
 	AppendStream(dst []byte, id uint32) ([]byte, bool)
 
 	// Stream returns the number of the stream with the definition def, and assigns one if
-	// necessary. def was written by AppendStream, possibly by another process or version; Stream
-	// must not retain it. For an invalid definition, Stream returns a number whose records the
+	// necessary. def was written by AppendStream, possibly by another process or version. Stream
+	// must not retain def. For an invalid definition, Stream returns a number whose records the
 	// destination rejects.
 	Stream(def []byte) uint32
 }

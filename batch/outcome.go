@@ -10,9 +10,11 @@ import (
 // An Outcome is the answer to one batch. Each record is open, refused or, if it is in neither set,
 // settled. In the zero Outcome all records are settled.
 //
-// An Outcome is invalid in three cases: it contains records that the batch does not have; it
-// contains a record as both open and refused; or it has more refused records than the batch has
-// records that are not open. See [Outcome.Check].
+// An Outcome is invalid in three cases (see [Outcome.Check]):
+//
+//   - It contains records that the batch does not have.
+//   - It contains a record as both open and refused.
+//   - It has more refused records than the batch has records that are not open.
 type Outcome struct {
 	// Open are the records that are not settled. They will be sent again.
 	Open Set

@@ -31,13 +31,13 @@
 //
 // # Choosing classes
 //
-// Classes should match the sizes that the program requests. At least 80 % of the requests should fall
-// into a class ([Stats].Coverage); each of the others allocates. Every Get clears the whole buffer, so
-// a class much larger than the request wastes time as well as memory: up to half of a buffer with
-// powers of two, less with classes in between. More classes waste less memory per buffer. Fewer
-// classes share their free buffers among more requests, and so miss less and retain less. The time to
-// find a class is constant if no two classes are within a factor of two; otherwise those classes are
-// searched linearly.
+// Classes should match the sizes that the program requests. At least 80 % of the requests should
+// fall into a class ([Stats].Coverage), because each of the others allocates. Every Get clears the
+// whole buffer, so a class much larger than the request wastes time as well as memory. With powers
+// of two, up to half of a buffer is wasted, and with classes in between less. More classes waste
+// less memory per buffer. Fewer classes share their free buffers among more requests, and so miss
+// less and retain less. The time to find a class is constant if no two classes are within a factor
+// of two. If they are, these classes are searched linearly.
 //
 // Use [Pool.Stats] to check the choice:
 //   - Coverage below 0.8, or Oversize rising: add a larger class.

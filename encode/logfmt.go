@@ -10,14 +10,17 @@ import (
 // Logfmt returns an encoder of key=value lines in the format of [slog.TextHandler]. If o is
 // nil, the defaults apply.
 //
-// For any input, a record is one line of valid UTF-8 that can be parsed unambiguously. Groups
-// are prefixes with a dot. In keys, spaces, '=', '"', control characters, invalid bytes and
-// U+FFFD are replaced by '_'. A value that is empty or contains one of these is in double
-// quotes and escaped as in JSON; characters that are not printable, such as bidirectional
-// control characters, are also escaped. Durations are integer nanoseconds as in every other
-// output, see Options.Duration; slog.TextHandler writes 1.5s. Slices, maps and structs are
-// written as JSON in such a string. A value with a method MarshalText or String is written as
-// its result.
+// For any input, a record is one line of valid UTF-8 that can be parsed unambiguously.
+//
+//   - Groups are prefixes with a dot.
+//   - In keys, spaces, '=', '"', control characters, invalid bytes and U+FFFD are replaced by '_'.
+//   - A value that is empty or contains one of these characters is in double quotes and escaped as in
+//     JSON. In such a value, characters that are not printable, such as bidirectional control
+//     characters, are also escaped.
+//   - Durations are integer nanoseconds as in every other output, see Options.Duration.
+//     slog.TextHandler writes 1.5s.
+//   - Slices, maps and structs are written as JSON in double quotes.
+//   - A value with a method MarshalText or String is written as its result.
 func Logfmt(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormLogfmt,

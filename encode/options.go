@@ -6,8 +6,8 @@ import (
 )
 
 // Options configures [JSON], [Logfmt] and [Console]. With the zero value, JSON has the format of
-// [slog.JSONHandler] and logfmt the format of [slog.TextHandler], except where that is invalid or
-// not useful; the differences are documented at JSON and Logfmt.
+// [slog.JSONHandler], and logfmt has the format of [slog.TextHandler]. The few differences are
+// documented at JSON and Logfmt.
 //
 // Format names are not case-sensitive. An unknown name selects the default, and
 // forebay.NewRouter returns an error for it.
@@ -90,15 +90,14 @@ type Options struct {
 	// [ColorTerminal]. Default: false.
 	Color bool
 
-	// ReplaceAttr rewrites or removes attributes for this encoder. To remove secrets from
-	// all outputs, use forebay.RedactKeys and related options. ReplaceAttr has the
-	// arguments and the rules of [slog.HandlerOptions]. The built-in attributes have the
-	// keys above; in Console they keep their positions under any key. ReplaceAttr is not
-	// called for the chain of an error, the fields of structs and the members of maps. It is
-	// called for the attributes of an [AttrAppender] as for the members of a group, and for
-	// the attributes of LogValuers and AttrAppenders within other values as if they were
-	// members of the enclosing group. It may be called from multiple goroutines
-	// concurrently. If it panics, the value of the attribute is replaced by the text of the
-	// panic. Default: nil, attributes are unchanged.
+	// ReplaceAttr rewrites or removes attributes for this encoder. To remove secrets from all
+	// outputs, use forebay.RedactKeys and related options. ReplaceAttr has the arguments and the
+	// rules of [slog.HandlerOptions]. The built-in attributes have the keys above; in Console they
+	// keep their positions under any key. The attributes of an [AttrAppender] are passed to
+	// ReplaceAttr like the members of a group. If a LogValuer or AttrAppender is part of another
+	// value, its attributes are passed like members of the enclosing group. ReplaceAttr is not
+	// called for the chain of an error, the fields of structs and the members of maps. It may be
+	// called from multiple goroutines concurrently. If it panics, the value of the attribute is
+	// replaced by the text of the panic. Default: nil, attributes are unchanged.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }

@@ -16,10 +16,10 @@
 // # Guarantees
 //
 // Records are never split between two files. A write that fails, for example because the disk is
-// full, is continued at the byte where it stopped. A line that a crashed process has left incomplete
-// is ended before the next record. With Options.Sync "always", records are on stable storage when
-// Write returns; otherwise they survive the death of the process, and a loss of power after the
-// system has written them.
+// full, is continued at the byte where it stopped. If a crashed process has left an incomplete
+// line, the line is ended before the next record. With Options.Sync "always", records are on stable
+// storage when Write returns. With "never", they survive the death of the process, but they survive
+// a loss of power only after the system has written them.
 //
 // # Concurrency
 //

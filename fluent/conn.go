@@ -40,9 +40,10 @@ var (
 	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
-// isRefusal reports whether err can only be resolved by a change of configuration: the server's
-// certificate is invalid, or the server has sent a TLS alert, for example because it requires a
-// client certificate. Package crypto/tls reports an alert as a net.OpError with Op "remote error".
+// isRefusal reports whether only a change of configuration can help after err. This is the case if
+// the server's certificate is invalid, or if the server has sent a TLS alert, for example because
+// it requires a client certificate. Package crypto/tls reports an alert as a net.OpError with Op
+// "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError

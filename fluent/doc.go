@@ -10,11 +10,15 @@
 //
 // # The protocol
 //
-// The protocol is
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. The package uses only
-// the parts that all servers above support: PackedForward messages with an option map, optionally
-// compressed with gzip; entries that consist of an EventTime and a map; no extension type except
-// EventTime, and no empty messages. The tag of a record is its stream ([batch.Meta]).
+// The protocol is https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. The
+// package uses only the parts that all servers above support:
+//
+//   - PackedForward messages with an option map, optionally compressed with gzip
+//   - entries that consist of an EventTime and a map
+//   - no extension type except EventTime
+//   - no empty messages
+//
+// The tag of a record is its stream ([batch.Meta]).
 //
 // The keys of a record of the Encoder or of [AppendJSONEvent] are unique in each map: a later key
 // that equals an earlier one is renamed (a, a_, a__). Fluentd would keep only the last value.
@@ -35,9 +39,9 @@
 //
 // # Memory
 //
-// In addition to the memory of the output, a session needs memory for one batch (Config.FrameBytes, or
-// one larger record) if its frames are not written with writev: with compression, with TLS, and for
-// batches of several tags. The process keeps up to 65,536 tags until it ends.
+// In addition to the memory of the output, a session needs memory for one batch (Config.FrameBytes,
+// or one larger record) if it does not write frames with writev. This is the case with compression,
+// with TLS, and for batches of several tags. The process keeps up to 65,536 tags until it ends.
 //
 // # Order
 //

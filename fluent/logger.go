@@ -98,11 +98,16 @@ func newLogger(out *deliver.Output, d *Driver) *Logger {
 //
 // v does not pass through a Router, so forebay.RedactKeys and related options do not apply.
 //
-// Writing a record allocates no memory apart from the methods of its values, with these
-// exceptions: map keys that are structs or TextMarshalers, omitzero for a type whose
-// IsZero has a pointer receiver, complex numbers, maps whose values would be written differently
-// if they had an address, JSON strings with escapes in the result of MarshalJSON, invalid UTF-8
-// in long text, values nested too deeply, and records of more than 1 MiB.
+// Writing a record allocates no memory, apart from the methods of its values and these exceptions:
+//
+//   - map keys that are structs or TextMarshalers
+//   - omitzero for a type whose IsZero has a pointer receiver
+//   - complex numbers
+//   - maps whose values would be written differently if they had an address
+//   - JSON strings with escapes in the result of MarshalJSON
+//   - invalid UTF-8 in long text
+//   - values nested too deeply
+//   - records of more than 1 MiB
 //
 // If an event cannot be posted, no part of it is sent, and the event is counted. The error wraps:
 //
@@ -281,7 +286,8 @@ func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
-// complete adds the records that Post did not pass to the output to a, the output's account.
+// complete returns a, the account of the output, after adding the records that Post did not pass to
+// the output.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc

@@ -351,8 +351,9 @@ func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	return maxSizes
 }
 
-// proven returns the payload size, in bytes, above which a frame is sent to server i alone: the
-// next frame waits for its acknowledgement; see session.putInOrder for the reason.
+// proven returns the payload size, in bytes, above which a frame is sent to server i alone. The
+// next frame then waits for the acknowledgement of that frame; see session.putInOrder for the
+// reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,8 +41,8 @@ const ownTagDef = "\x00"
 
 // A tagTable assigns ids to tags until it is full. Ids are stored in memory, in crash-safe files
 // and in spools, so an id is never reused and a tag is never removed. If the table is full, a new
-// tag is stored in each of its records instead; it is never added later, so that all its records
-// have the same form.
+// tag is stored in each of its records instead. Such a tag is never added later, so that all its
+// records have the same form.
 //
 // The field known is an immutable copy of the field all, so that a tag in known is found without a
 // lock. The copy is replaced when as many lookups have missed it as there are tags, so that a

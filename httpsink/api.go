@@ -131,7 +131,8 @@ func newFramer(c *Config) framer {
 // sortedKeys returns the keys of m in order.
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// jsonLines is the codec for lines of unknown content, which may be JSON objects or any other text.
+// jsonLines is the codec of JSON lines. A record with this codec may also be any other text,
+// because lines of other programs have it, too.
 var jsonLines = encode.JSON(nil).Codec()
 
 // append appends a request with the records of b to dst.

@@ -22,13 +22,17 @@
 // # Answers
 //
 // 2xx settles the records. After 408, 425, 429 and 5xx the request is retried, respecting
-// Retry-After. After a 413, requests become smaller; a record that gets 413 when it is sent by
-// itself becomes a dead letter. After 401, 403, 404 and redirects all records are held, and an
-// alarm is raised. After 400 or 422, the driver finds out whether the server accepts other records:
-// whether it has accepted one in the last ten seconds, or accepts a copy of an earlier one that is
-// sent as a test. If it does, the batch is searched for the invalid record. An answer is ignored if it is truncated,
-// does not end within the Timeout of Config.HTTP, or does not belong to the API, such as a login
-// page.
+// Retry-After. After a 413, requests become smaller. A record that gets 413 when it is sent alone
+// becomes a dead letter. After 401, 403, 404 and redirects all records are held, and an alarm is
+// raised.
+//
+// After 400 or 422, either a record is invalid or the server accepts no records. The server works
+// if it has accepted a record in the last ten seconds. If it has not, the driver sends a copy of an
+// earlier accepted record as a test. If the server works, the batch is searched for the invalid
+// record.
+//
+// An answer is ignored if it is truncated, does not end within the Timeout of Config.HTTP, or does
+// not belong to the API, such as a login page.
 //
 // An answer of Splunk means that the records were received, not that they are indexed. The driver
 // does not query the state of an ackId. A token with indexer acknowledgement requires a header

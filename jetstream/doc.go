@@ -12,15 +12,16 @@
 //
 // # Duplicates
 //
-// Each message has the name of its record ([dedup.ID]) as Nats-Msg-Id. If a record is sent again
-// because the answer was lost with a connection, a server or the process, the server drops it if it
-// arrives within the duplicate window of the stream, which is two minutes by default. The window
-// starts when a message is stored. At most the 4,000 messages that were in flight at the
-// beginning of an outage are sent twice. A window that is longer than the longest outage plus a
-// minute for retries therefore prevents duplicates: 61 minutes for an outage of one hour. The server
-// stores about 100 bytes for each message in the window: 36 MB for one hour with 100 messages per
-// second. If a record waited in a spool for longer than the window, a consumer detects the duplicate
-// with [dedup.Window].
+// Each message has the name of its record ([dedup.ID]) as Nats-Msg-Id. A record is sent again if
+// its answer was lost, because a connection, a server or the process ended. The server drops the
+// copy if it arrives within the duplicate window of the stream, two minutes by default. The window
+// starts when a message is stored.
+//
+// At most the 4,000 messages that were in flight at the beginning of an outage are sent twice. A
+// window that is longer than the longest outage plus a minute for retries therefore prevents
+// duplicates: 61 minutes for an outage of one hour. The server stores about 100 bytes for each
+// message in the window: 36 MB for one hour with 100 messages per second. If a record waited in a
+// spool for longer than the window, a consumer detects the duplicate with [dedup.Window].
 //
 // # Memory
 //

@@ -28,7 +28,7 @@ type Config struct {
 	// These brokers return the addresses of all others.
 	Brokers []string
 	// Topic is the topic, or a pattern such as "logs.{app}" that is filled with fields of each
-	// record. "{level}" is the level of the record; any other name in braces is a field. A missing
+	// record. "{level}" is the level of the record. Any other name in braces is a field. A missing
 	// or empty field becomes "unknown". Characters that Kafka does not allow become "_".
 	Topic string
 	// Key is the key of the records, a pattern such as "{user}". Records with the same key keep

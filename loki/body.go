@@ -97,11 +97,10 @@ func (b *body) Codec() batch.Codec { return jsonCodec }
 // implements [encode.Encoder].
 func (b *body) NeedsPC() bool { return false }
 
-// A bodyScope is a body with the attributes and groups of a logger. It is immutable, so
-// goroutines may share it. An empty group is omitted, so a group is written together with its
-// first attribute. The text pre contains the attributes of the scope and opens the groups around
-// them; the field opened is the number of these groups. The text lazy opens the remaining groups
-// if a record has attributes.
+// A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
+// may share it. An empty group is omitted, so a group is written together with its first attribute.
+// Therefore pre opens only the groups that have attributes of the scope, and lazy opens the other
+// groups if a record has attributes.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"

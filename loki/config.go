@@ -120,8 +120,8 @@ type Config struct {
 	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
 	// TraceID and SpanID select where the attributes TraceIDKey ("trace_id") and SpanIDKey
-	// ("span_id") are written: "body" leaves them in the line, "metadata" moves them from
-	// the line to structured metadata, "none" removes them. Default "body".
+	// ("span_id") are written. "body" leaves them in the line. "metadata" moves them from the line
+	// to structured metadata. "none" removes them. Default "body".
 	TraceID    string `yaml:"trace_id"`
 	SpanID     string `yaml:"span_id"`
 	TraceIDKey string `yaml:"trace_id_key"`
@@ -188,8 +188,8 @@ type Config struct {
 
 // Line configures the format of the lines. The zero value selects JSON.
 type Line struct {
-	// Body is the form of lines: "logfmt", or "json" for an object with the message under
-	// MessageKey and the attributes; see the package documentation. Default "json".
+	// Body is the form of lines: "logfmt" or "json". A JSON line is an object with the message
+	// under MessageKey and the attributes; see the package documentation. Default "json".
 	Body string `yaml:"body"`
 	// MessageKey is the key of the message. Default "msg".
 	MessageKey string `yaml:"message_key"`
@@ -247,9 +247,9 @@ type Limits struct {
 	MaxLine          int `yaml:"max_line"`
 	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
-	// LongLines selects the handling of lines longer than MaxLine: "truncate" cuts the line, appends
-	// a mark with the number of removed bytes and counts it; "refuse" makes the record a dead letter.
-	// Default "truncate".
+	// LongLines selects the handling of lines longer than MaxLine. "truncate" cuts the line,
+	// appends a mark with the number of removed bytes, and counts the line. "refuse" makes the
+	// record a dead letter. Default "truncate".
 	LongLines string `yaml:"long_lines"`
 	// MaxAge is the maximum age of a record when it is sent. MaxFuture limits how far the time of a
 	// record may be in the future. Records outside these limits are refused before they are sent.

@@ -12,21 +12,21 @@
 //	slog ─▶ encoder ─▶ memory ‖ delivery ─▶ Driver ─▶ Loki
 //	                              └▶ error handler, spool
 //
-// The [Driver] is used at both ends of this path: it encodes a record, in the calling goroutine,
-// as the entry of a request; later it groups the entries of a batch by stream, pushes them and
-// reads the response.
+// The [Driver] is used at both ends of this path. In the calling goroutine, it encodes a record as
+// the entry of a request. Later it groups the entries of a batch by stream, pushes them and reads
+// the response.
 //
 // # Lines
 //
-// A line is a JSON object: the message under the key "msg", then the attributes in their order. Values are
-// written as in package encode: times as RFC 3339 with nanoseconds in UTC, durations as integer
-// nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the infinities as
-// strings. Labels and metadata contain the same text. An error is written as its message. Keys of
-// an object are unique: a duplicate key gets a "_" for each earlier one. The chain and the stack of
-// an error are attributes with additional keys; if one of these keys exists
-// already, the key of the error gets a "_", too.
+// A line is a JSON object: the message under the key "msg", then the attributes in their order.
+// Values are written as in package encode: times as RFC 3339 with nanoseconds in UTC, durations as
+// integer nanoseconds (see forebay.Durations), UUIDs in lower case with hyphens, NaN and the
+// infinities as strings. Labels and metadata contain the same text. An error is written as its
+// message. The keys of an object are unique. If an object has the key a three times, the keys are
+// written as a, a_ and a__. The chain and the stack of an error are attributes with additional
+// keys. If one of these keys exists already, the key of the error gets a "_", too.
 //
-// With Config.Errors "object" an error is an object,
+// With Config.Line.Errors "object" an error is an object,
 //
 //	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
 //	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
@@ -37,16 +37,15 @@
 // [encode.Options], have neither Source nor StackTrace. Errors nested deeper than 20, and
 // those after the hundredth, are omitted and replaced by a note.
 //
-// Values in lists, maps and struct fields have the same form, except that only the
-// message of an error is written. LogValue and AppendAttrs are also called for them. Otherwise lists,
-// maps and structs are written like encoding/json, struct tags included. Types with
-// methods for JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
+// Values in lists, maps and struct fields have the same form, except that only the message of an
+// error is written. LogValue and AppendAttrs are also called for these values. Otherwise lists,
+// maps and structs are written like encoding/json, struct tags included. Types with methods for
+// JSON or text (json.Marshaler, encoding.TextMarshaler) marshal themselves.
 //
-// Each value is evaluated once, even if it is written both in the line and as a label or
-// metadata: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
-// per record, for each error of a chain. If the LogValuers and AttrAppenders of one record
-// create more than 1024 groups, the methods are called again for each place at which a
-// later group is written.
+// Each value is evaluated once, even if it is written both in the line and as a label or metadata.
+// LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once per record, for
+// each error of a chain. If the LogValuers and AttrAppenders of one record create more than 1024
+// groups, the methods are called again for each place at which a later group is written.
 //
 // # Refused records
 //
@@ -59,10 +58,10 @@
 // accepts other tenants, or Loki has no room for their stream, not even for a stream with the level
 // as its only label.
 //
-// When a response names a limit, the client observes it from then on. It uses up to nine
-// tenths of the rate of a tenant or stream. A label with too many values becomes metadata
-// before Loki has too many streams (Config.MaxLabelValues). Records that are too old can
-// be sent with the present time (Config.TooOld).
+// When a response names a limit, the client observes it from then on. It uses up to nine tenths of
+// the rate of a tenant or stream. A label with too many values becomes metadata before Loki has too
+// many streams (Config.Limits.MaxLabelValues). Records that are too old can be sent with the
+// current time (Config.Limits.TooOld).
 //
 // # Order
 //

@@ -135,8 +135,9 @@ func gzipBound(n int) int { return n + n/1024 + 1024 }
 
 // An exchange is an HTTP request with its body and timeout. To save allocations, the next request
 // of a requestBuf reuses the exchange of the previous one if no other goroutine can still access
-// it: the transport has closed the body after EOF, and the response was read to its end; see the
-// documentation of [http.RoundTripper]. Any other exchange is left to the garbage collector.
+// it. This is the case if the transport has closed the body after EOF and the response was read to
+// its end; see the documentation of [http.RoundTripper]. Any other exchange is left to the garbage
+// collector.
 type exchange struct {
 	req *http.Request
 	// template is copied to req before each request, because transports may modify req.

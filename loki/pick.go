@@ -13,10 +13,10 @@ import (
 // tenant. Picks form a tree that corresponds to the groups. They are immutable once the encoder is
 // created.
 type pick struct {
-	slot        int              // index of its label in encoder.slots; -1 if it is not a label
-	meta        []byte           // its name as metadata; nil if it is not metadata
+	slot        int              // index of the attribute's label in encoder.slots; -1 if the attribute is not a label
+	meta        []byte           // the attribute's name as metadata; nil if the attribute is not metadata
 	attr        []byte           // name of the attribute, if meta is set
-	tenant      bool             // its value is the tenant
+	tenant      bool             // the attribute's value is the tenant
 	drop        bool             // the attribute is never written to the line
 	promoted    bool             // the attribute is written to the line only if it is a group
 	hasPromoted bool             // an attribute in the tree below this pick becomes a label or metadata

@@ -246,11 +246,11 @@ func (s *session) Close() {
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
 		timeout = lateCloseTimeout
 	}
-	// If s.lost is set, the reader does not report the end of the connection.
+	// The reader must not report the end that Close causes. It reports none if s.lost is set.
 	s.mu.Lock()
 	lost := s.lost
 	if lost == nil {
-		s.lost = errClosed // the reader must not report the end that Close causes
+		s.lost = errClosed
 	}
 	s.mu.Unlock()
 	if lost == nil {
