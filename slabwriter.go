@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A SlabWriter puts memory between a program and a slow [io.Writer]: a call copies its record
-// into a slab and returns, and one goroutine writes whole slabs to the writer.
+// A SlabWriter puts memory between a program and a slow [io.Writer]. A call copies its record into
+// a slab and returns. One goroutine writes whole slabs to the writer.
 //
 //	Write ─▶ slab, slab, slab ─▶ goroutine ─▶ io.Writer
 //
@@ -32,8 +32,8 @@ import (
 // during and after Close.
 type SlabWriter struct{ out *deliver.Output }
 
-// NewSlabWriter returns a SlabWriter in front of w. The size and the number of slabs, the flush
-// interval, the policy for full memory and the other options are the fields of o; nil means the
+// NewSlabWriter returns a SlabWriter in front of w. The fields of o are the size and the number of
+// slabs, the flush interval, the policy for full memory and other options. A nil o means the
 // default of each. w is used by one goroutine at a time and is not closed. The error names all
 // invalid options. Close ends the goroutine.
 func NewSlabWriter(w io.Writer, o *slab.Options) (*SlabWriter, error) {

@@ -57,7 +57,7 @@ var nonFatal [512][8]atomic.Uintptr
 
 // endsProgram reports whether the current record comes from log.Fatal or log.Panic. slog.SetDefault
 // and slog.NewLogLogger pass on the lines of these functions like all other lines, so only the
-// stack shows the difference. pc is the position of the record: the stack is searched once for each
+// stack shows the difference. pc is the position of the record. The stack is searched once for each
 // pc. By default package log writes no positions, and pc is 0.
 func endsProgram(pc uintptr) bool {
 	positions := &nonFatal[(pc^pc>>9)%uintptr(len(nonFatal))]

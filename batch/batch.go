@@ -1,14 +1,13 @@
 // Package batch defines the types that all packages of forebay share:
 //
 //   - [Batch]: the records that are passed from a slab to a destination
-//
 //   - [Outcome]: the answer to a batch
-//
 //   - [Account] and [Reason]: the numbers of records by outcome
-//
 //   - [Codec]: the format of the bytes of a record
 //
-//     slab ─▶ Batch ─▶ session.Send ─▶ Outcome ─▶ Account
+// They belong to the path of a record:
+//
+//	slab ─▶ Batch ─▶ session.Send ─▶ Outcome ─▶ Account
 //
 // A destination reads a batch like this:
 //

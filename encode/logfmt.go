@@ -14,9 +14,8 @@ import (
 //
 //   - Groups are prefixes with a dot.
 //   - In keys, spaces, '=', '"', control characters, invalid bytes and U+FFFD are replaced by '_'.
-//   - A value that is empty or contains one of these characters is in double quotes and escaped as in
-//     JSON. In such a value, characters that are not printable, such as bidirectional control
-//     characters, are also escaped.
+//   - A value is in double quotes and escaped as in JSON if it is empty, or contains one of these
+//     characters or a character that is not printable, such as a bidirectional control character.
 //   - Durations are integer nanoseconds as in every other output, see Options.Duration.
 //     slog.TextHandler writes 1.5s.
 //   - Slices, maps and structs are written as JSON in double quotes.
