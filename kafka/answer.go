@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// judge handles r, the part of a produce response for q, which is the head of l. r is nil if the
-// response has no such part. The error codes are those of
+// handleAnswer handles r, the part of a produce response for q, which is the head of l. r is nil if
+// the response has no such part. The error codes are those of
 // https://kafka.apache.org/protocol#protocol_error_codes:
 //
 //	none, or a duplicate sequence number    the records are settled
@@ -23,7 +23,7 @@ import (
 //	broken sequence of the producer         the session ends; the next one sends the records again
 //	permissions, topic, version             held: only a change of configuration helps
 //	any other code, or r is nil             sent again, until Timeout
-func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition) {
+func (s *session) handleAnswer(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition) {
 	if r == nil {
 		q.unsure = true
 		s.retry(l, errors.New("the broker's answer omits the partition"))
@@ -38,7 +38,7 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 	case nil, kerr.DuplicateSequenceNumber:
 		s.stored(l, q)
 	case kerr.MessageTooLarge, kerr.RecordListTooLarge:
-		if s.unused(l, err) {
+		if s.sequenceReusable(l, err) {
 			s.tooLarge(l, q, err)
 		}
 	// The broker and the session disagree about the state of this producer. The broker may have
@@ -60,18 +60,18 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		case kerr.IsRetriable(code):
 			s.retry(l, err)
 		default:
-			if s.unused(l, err) {
+			if s.sequenceReusable(l, err) {
 				s.invalid(l, q, r, err)
 			}
 		}
 	}
 }
 
-// unused reports whether the sequence number of the head of l can be used for other records. After
-// a failed attempt, the broker may have stored the head and would discard other records with the
-// same number as duplicates. The session then fails, because the next session has new sequence
-// numbers.
-func (s *session) unused(l *partitionQueue, err error) bool {
+// sequenceReusable reports whether the sequence number of the head of l can be used for other
+// records. After a failed attempt, the broker may have stored the head and would discard other
+// records with the same number as duplicates. The session then fails, because the next session has
+// new sequence numbers.
+func (s *session) sequenceReusable(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
 	}

@@ -306,7 +306,7 @@ func (s *session) result(r result) {
 			continue
 		}
 		_, id := s.leader(l.at)
-		s.judge(l, q, partitionOf(r.resp, l.at, id))
+		s.handleAnswer(l, q, partitionOf(r.resp, l.at, id))
 	}
 }
 
@@ -332,7 +332,7 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 func (s *session) stored(l *partitionQueue, q *piece) {
 	// Sequence numbers count records, not Kafka batches. The record of a reference piece counts,
 	// too.
-	l.seq = after(l.seq, len(q.recs))
+	l.seq = sequenceAfter(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)
 		return

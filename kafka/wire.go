@@ -148,8 +148,9 @@ func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be.PutUint32(b[atCRC:], crc32.Checksum(b[atCodec:], castagnoli))
 }
 
-// after returns the sequence number that follows seq by n records. Sequence numbers wrap at 2^31.
-func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
+// sequenceAfter returns the sequence number that follows seq by n records. Sequence numbers wrap at
+// 2^31.
+func sequenceAfter(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
 
 // millis converts Unix ns to Unix ms, the unit of Kafka.
 func millis(ns int64) int64 { return time.Unix(0, ns).UnixMilli() }

@@ -179,8 +179,9 @@ const originalTime = "original_time"
 // isOriginal reports whether t is set and OTLP cannot represent it.
 func isOriginal(t time.Time) bool { return values.UnixNano(t) <= 0 && !t.IsZero() }
 
-// original appends the time t of a record as the attribute originalTime if OTLP cannot represent t.
-func (w *writer) original(dst []byte, t time.Time) []byte {
+// appendOriginalTime appends the time t of a record as the attribute originalTime if OTLP cannot
+// represent t.
+func (w *writer) appendOriginalTime(dst []byte, t time.Time) []byte {
 	if !isOriginal(t) {
 		return dst
 	}
@@ -285,7 +286,7 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 		return w.attrs(dst, tagAttr, r.Attrs, 0)
 	}
 	w.keys.Open(&root.keys)
-	dst = w.original(dst, r.Time)
+	dst = w.appendOriginalTime(dst, r.Time)
 	if source {
 		f := &values.FrameOf(r.PC).Source
 		dst = appendString(dst, tagAttr, w.keys.Name("code.function.name"), f.Function)
@@ -307,7 +308,7 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	}
 	l := &w.s.levels[k]
 	at := len(dst)
-	dst, whole, value := begin(dst, tag, w.keys.Name(l.name))
+	dst, whole, value := openPair(dst, tag, w.keys.Name(l.name))
 	dst, list := openLen(dst, tagList)
 	dst = append(dst, l.pairs...)
 	w.keys.Open(&l.keys)
@@ -439,7 +440,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 		return appendRaw(dst, tag, w.name(key), w.js)
 	}
 	at := len(dst)
-	dst, whole, value := begin(dst, tag, w.name(key))
+	dst, whole, value := openPair(dst, tag, w.name(key))
 	dst, list := openLen(dst, tagList)
 	distinct := w.distinct
 	w.distinct = noKeys.Distinct(attrs)
@@ -485,7 +486,7 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	}
 	key = w.name(key)
 	at, open := len(dst), w.keys.Depth()
-	dst, whole, value := begin(dst, tag, key)
+	dst, whole, value := openPair(dst, tag, key)
 	dst, err := w.anyValue(dst, v, depth)
 	if err != nil { // the error replaces the incomplete value
 		w.keys.CloseTo(open)
@@ -498,5 +499,5 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 
 // appendRaw appends a KeyValue with a string. text must be valid UTF-8.
 func appendRaw(dst []byte, tag byte, key string, text []byte) []byte {
-	return append(appendLen(pair(dst, tag, key, fieldLen(len(text))), tagString, len(text)), text...)
+	return append(appendLen(appendPairHead(dst, tag, key, fieldLen(len(text))), tagString, len(text)), text...)
 }

@@ -37,7 +37,7 @@ func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	dst = appendBody(dst, string(w.text))
 	w.distinct = !isOriginal(t) && noKeys.Distinct(attrs)
 	w.keys.Open(nil)
-	dst = w.original(dst, t)
+	dst = w.appendOriginalTime(dst, t)
 	dst = w.attrs(dst, tagAttr, attrs, 0)
 	w.keys.Close()
 	dst = w.ids.append(dst)

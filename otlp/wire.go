@@ -101,9 +101,9 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// pair appends the beginning of a KeyValue with the given tag. The caller then appends the
-// AnyValue, which must have n bytes.
-func pair(dst []byte, tag byte, key string, n int) []byte {
+// appendPairHead appends the beginning of a KeyValue with the given tag. The caller then appends
+// the AnyValue, which must have n bytes.
+func appendPairHead(dst []byte, tag byte, key string, n int) []byte {
 	dst = appendLen(dst, tag, fieldLen(len(key))+fieldLen(n))
 	return appendLen(appendText(dst, tagKey, key), tagValue, n)
 }
@@ -111,13 +111,13 @@ func pair(dst []byte, tag byte, key string, n int) []byte {
 // appendString appends a KeyValue with a string. Invalid UTF-8 in s becomes U+FFFD.
 func appendString(dst []byte, tag byte, key, s string) []byte {
 	s = valid(s)
-	return appendText(pair(dst, tag, key, fieldLen(len(s))), tagString, s)
+	return appendText(appendPairHead(dst, tag, key, fieldLen(len(s))), tagString, s)
 }
 
 // appendInt appends a KeyValue with an integer.
 func appendInt(dst []byte, tag byte, key string, v int64) []byte {
 	n := (bits.Len64(uint64(v)|1) + 6) / 7
-	return binary.AppendUvarint(append(pair(dst, tag, key, 1+n), tagInt), uint64(v))
+	return binary.AppendUvarint(append(appendPairHead(dst, tag, key, 1+n), tagInt), uint64(v))
 }
 
 // appendBool appends a KeyValue with a boolean.
@@ -126,17 +126,17 @@ func appendBool(dst []byte, tag byte, key string, v bool) []byte {
 	if v {
 		b = 1
 	}
-	return append(pair(dst, tag, key, 2), tagBool, b)
+	return append(appendPairHead(dst, tag, key, 2), tagBool, b)
 }
 
 // appendDouble appends a KeyValue with a floating-point number.
 func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
-	return appendFixed64(pair(dst, tag, key, 9), tagDouble, math.Float64bits(v))
+	return appendFixed64(appendPairHead(dst, tag, key, 9), tagDouble, math.Float64bits(v))
 }
 
-// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
+// openPair appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
 // offsets of the KeyValue and of the AnyValue. The caller passes both offsets to closeLen.
-func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
+func openPair(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	dst, whole = openLen(dst, tag)
 	dst = appendText(dst, tagKey, key)
 	dst, value = openLen(dst, tagValue)
