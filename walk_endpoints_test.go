@@ -90,7 +90,7 @@ type behavior struct {
 	p          float64
 	hanging    chan struct{} // if not nil, calls hang until the channel is closed
 	ignoresCtx bool          // hanging calls ignore the end of their context
-	failedIn   int           // number of the process for which it fails forever; 0: none
+	failedIn   int           // number of the process for which the endpoint fails forever; 0: none
 }
 
 // failForever makes all further calls of the process proc fail.

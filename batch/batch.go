@@ -41,8 +41,8 @@ type Meta struct {
 // NoLevel is the Level of a record whose level is unknown, such as a line of another program.
 const NoLevel = slog.Level(math.MinInt8)
 
-// clampLevel converts l to the 8 bits of a slot. Values that do not fit become the nearest one that
-// does.
+// clampLevel converts l to the 8 bits of a slot. A value that does not fit becomes the nearest
+// value that fits.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }

@@ -227,9 +227,9 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers that are preferred to the server with the given index, without
-// those that are skipped because they did not respond. For these, a successful connection would
-// prove nothing.
+// promising returns the servers that are preferred to the server with the given index and worth a
+// test. It omits servers that are skipped because they did not respond. Such a server accepts
+// connections, so a successful connection would prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -124,8 +124,8 @@ func (r *Recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord captures the record p, whose level and time are in m. With this method, a Router uses
-// the Recorder as a buffered output.
+// WriteRecord captures the record p, whose level and time are in m. Because a Recorder has this
+// method, forebay.Writer makes it a buffered output.
 func (r *Recorder) WriteRecord(p []byte, m batch.Meta) error {
 	records := parse(p)
 	for i := range records {

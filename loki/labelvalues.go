@@ -6,8 +6,8 @@ import (
 )
 
 // A valueCounter counts the distinct values of a label. Each value creates at least one stream, and
-// Loki limits the number of streams. When a label has more values than Config.MaxLabelValues, it
-// becomes metadata permanently, even in records with values that were labels before. All methods
+// Loki limits the number of streams. When a label has more values than MaxLabelValues of [Limits],
+// it becomes metadata permanently, even in records with values that were labels before. All methods
 // are safe for concurrent use.
 //
 //	counting ──more than MaxLabelValues values──▶ exceeded

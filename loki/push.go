@@ -28,7 +28,7 @@ const (
 	limited
 	unanswered // the outcome is unknown, because there is no complete response
 	hold       // no entry is stored until an operator intervenes
-	// denied is like hold. But if Loki refuses only this tenant, other tenants are not affected.
+	// denied is like hold, but other tenants are not affected if Loki refuses only this tenant.
 	denied
 	tooLarge       // the request is too large; parts of it may be accepted
 	tooManyStreams // Loki has no room for the stream, because of a limit of streams
