@@ -107,6 +107,7 @@ type advisedError struct {
 	after  time.Duration
 }
 
+// Error returns the text of the wrapped error.
 func (e *advisedError) Error() string { return e.err.Error() }
 func (e *advisedError) Unwrap() error { return e.err }
 

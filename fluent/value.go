@@ -307,8 +307,10 @@ func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
 // Bool appends a boolean.
 func (s *valuer) Bool(v bool) { s.dst = msgpack.AppendBool(s.dst, v) }
 
+// Int appends a signed integer.
 func (s *valuer) Int(v int64) { s.dst = msgpack.AppendInt(s.dst, v) }
 
+// Uint appends an unsigned integer.
 func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
 
 // Float appends a number of 32 or 64 bits. NaN and the infinities are appended as text, because
