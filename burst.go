@@ -44,8 +44,8 @@ func (c *core) tick() {
 	c.logBursts(t.removeEnded(false))
 }
 
-// endBursts ends all bursts and logs them. It returns when the bursts are logged or when ctx
-// ends. If a write hangs, it continues in the background.
+// endBursts ends all bursts and logs them. It returns when the bursts are logged or when ctx ends.
+// A write that hangs continues in the background.
 func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return

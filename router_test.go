@@ -145,7 +145,7 @@ func TestNilLevelIsInfo(t *testing.T) {
 	}
 }
 
-// Attributes and groups are the same on every route, by Logger and by slog.
+// Attributes and groups are the same on every route, whether they are added by a Logger or by slog.
 func TestWithAndGroupsOnAllRoutes(t *testing.T) {
 	var a, b lines
 	r := newRouter(t,
