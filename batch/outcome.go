@@ -109,6 +109,7 @@ type advisedError struct {
 
 // Error returns the text of the wrapped error.
 func (e *advisedError) Error() string { return e.err.Error() }
+
 // Unwrap returns the wrapped error.
 func (e *advisedError) Unwrap() error { return e.err }
 
