@@ -83,9 +83,9 @@ func (s Stats) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Stats returns a snapshot of the outputs and their accounts. It does not wait for outputs, unless
-// the method Account of a custom writer does. Each account balances at any time, see
-// [batch.Account]; its counts are exact while no call is in progress.
+// Stats returns a snapshot of the outputs and their accounts. It waits only if the method Account
+// of a custom writer waits. Each account balances at any time, see [batch.Account]. Its counts are
+// exact while no call is in progress.
 func (r *Router) Stats() Stats {
 	c := r.core()
 	if c == nil {

@@ -5,7 +5,7 @@
 //	request ─▶ middleware ─▶ handler
 //	               └─▶ one record, after the handler returns ─▶ slog.Logger
 //
-// It is a separate package so that programs without it do not link net/http. It imports only
+// It is a separate package so that only programs that use it link net/http. It imports only
 // log/slog and net/http. The middleware works with every router that accepts an http.Handler, such
 // as chi, and wraps routers that implement http.Handler, such as gin.
 package accesslog

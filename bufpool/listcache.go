@@ -15,9 +15,9 @@ import "sync/atomic"
 type listCache struct {
 	// word contains the state in bits 0 and 1, the number of free buffers that left the cache in
 	// bits 2 to 9, and the number of gets in the bits above. Therefore a value of word with state
-	// free or inUse never occurs twice, unless bits 2 to 9 wrap because 256 collections pass
-	// without a get. A get that is delayed for that long returns a buffer that the pool has dropped
-	// and that no other caller has.
+	// free or inUse can occur twice only if bits 2 to 9 wrap, because 256 collections pass without
+	// a get. A get that is delayed for that long returns a buffer that the pool has dropped and
+	// that no other caller has.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 

@@ -72,7 +72,7 @@ func listsPerClass(procs int) int {
 }
 
 // Get returns a buffer with length size and capacity class, where class is the smallest size class
-// that is not less than size. The whole capacity is zero, unless [Config.NoZero] is set. The caller
+// of at least size bytes. The whole capacity is zero, unless [Config.NoZero] is set. The caller
 // owns the buffer until it passes it to [Pool.Put]. It may also drop the buffer, but see
 // [ClassStats.Lost].
 //

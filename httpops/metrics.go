@@ -155,7 +155,7 @@ func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *fo
 // eachSpool is like each, for outputs with a spool.
 func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
 	return eachDelivery(func(p *printer, d *deliver.OutputStats) {
-		// Every spool has a quota, so without a quota there is no spool.
+		// Every spool has a quota, so MaxBytes shows whether there is a spool.
 		if d.Spool.MaxBytes > 0 {
 			print(p, d)
 		}

@@ -1,6 +1,6 @@
 // Package httpops provides HTTP handlers for operating a program's log: metrics for Prometheus,
 // health (also for package expvar), and handlers that report and set the levels of named loggers or
-// of an output. It is a separate package so that programs without it do not link net/http.
+// of an output. It is a separate package so that only programs that use it link net/http.
 //
 //	ops, err := httpops.New(log.Router())
 //	if err != nil {

@@ -65,8 +65,8 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	// The bulk API rejects a request without records even if the server works, so no empty request
-	// is sent as a probe.
+	// The bulk API rejects a request without records even if the server works, so each probe
+	// contains a record.
 	case f.bulk:
 	case f.array:
 		d.prober.First = []byte("[]")

@@ -382,7 +382,8 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 }
 
 // id uses s as the trace id or span id of the record if key is TraceIDKey or SpanIDKey. It reports
-// whether it did. It does not if s is not a valid id, or if the record already has a different id.
+// whether it did. It ignores an invalid id, and an id that differs from an earlier one of the
+// record.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {
