@@ -143,8 +143,9 @@ func init() {
 	}
 	for _, c := range pools(smalls) {
 		two, ten := c, c
-		two.Name, ten.Name = c.Name+" 2g", c.Name+" 10g"
-		row.Contenders = append(row.Contenders, h.ByMany(two, 2), h.ByMany(ten, 10))
+		two.Name, two.Goroutines = c.Name+" 2g", 2
+		ten.Name, ten.Goroutines = c.Name+" 10g", 10
+		row.Contenders = append(row.Contenders, two, ten)
 	}
 	h.Register(row)
 }

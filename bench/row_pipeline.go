@@ -93,20 +93,21 @@ func init() {
 	})
 
 	steps := []int{1, 4, 8, 16, 32, 64}
+	var steady []h.Verdict // no step is slower than the one before
 	name := func(g int) string { return fmt.Sprintf("%s, %dg", ours, g) }
 	scale := h.Row{
 		Name: "pipeline/scale", What: "whole pipeline, drain timed, every record counted, " + what + ", 1 to 64 goroutines, 8 processors or more",
 		Target:    "throughput never falls from 4 goroutines on (each step ≤ 1.05 × the one before); ≥ 3 × that of one goroutine at 16",
 		Reference: name(1), MinCPU: 8, MaxOps: fileOps / 2,
 	}
-	var many []string
-	for _, g := range steps {
+	for i, g := range steps {
 		c := namedToFile(name(g), h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.LogToFile)
-		scale.Contenders = append(scale.Contenders, h.ByMany(c, g))
-		if g >= 4 {
-			many = append(many, c.Name)
+		c.Goroutines = g
+		scale.Contenders = append(scale.Contenders, c)
+		if g > 4 {
+			steady = append(steady, h.Versus(c.Name, name(steps[i-1]), 1.05))
 		}
 	}
-	scale.Verdict = h.All(h.NeverSlower(many, 1.05), h.Versus(name(16), name(1), 1./3))
+	scale.Verdict = h.All(append(steady, h.Versus(name(16), name(1), 1./3))...)
 	h.Register(scale)
 }

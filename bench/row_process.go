@@ -5,21 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/golang/snappy"
-
-	"github.com/forebay-log/forebay/bench/fluent"
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/rivals"
 )
@@ -54,13 +46,10 @@ func built(name, pkg, text string) func(*h.Env) (string, error) {
 
 var program = built("forebay", "./forebay", "")
 
-// logLine is a part of each line in a file created by linesFile.
-const logLine = "request served to the client"
-
 // jsonLine and nginxLine append line n of a file. The lines have 300 bytes of JSON, or 190 bytes in
 // nginx's log format combined.
 func jsonLine(b *bytes.Buffer, n int) {
-	fmt.Fprintf(b, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
+	fmt.Fprintf(b, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"request served to the client in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
 		n%60, n*7919, 100000+n, n, n, n%200)
 }
 
@@ -189,171 +178,6 @@ func shell(script string) func(*h.Env, string) (*exec.Cmd, error) {
 	}
 }
 
-// A countingServer is a server in this process that counts the lines it receives.
-type countingServer struct {
-	addr  string
-	lines func() int
-	close func() error
-}
-
-// lokiServer starts a server that accepts pushes in the JSON and protobuf forms of Loki.
-func lokiServer() (*countingServer, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	var lines atomic.Int64
-	type buffers struct{ in, out bytes.Buffer }
-	pool := sync.Pool{New: func() any { return new(buffers) }}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := pool.Get().(*buffers)
-		defer pool.Put(b)
-		b.in.Reset()
-		_, err := b.in.ReadFrom(r.Body)
-		body := b.in.Bytes()
-		if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
-			var n int
-			if n, err = snappy.DecodedLen(body); err == nil {
-				b.out.Reset()
-				b.out.Grow(n)
-				body, err = snappy.Decode(b.out.AvailableBuffer()[:n], body)
-			}
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		lines.Add(int64(bytes.Count(body, []byte(logLine))))
-		w.WriteHeader(http.StatusNoContent)
-	})}
-	go server.Serve(l)
-	return &countingServer{l.Addr().String(), func() int { return int(lines.Load()) }, server.Close}, nil
-}
-
-// forwardServer starts a server of the Forward protocol that decodes and acknowledges chunks.
-func forwardServer() (*countingServer, error) {
-	r, err := fluent.NewReceiver(false, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &countingServer{r.Addr, func() int { return int(r.Events.Load()) }, r.Close}, nil
-}
-
-// Number and size of the files of the tail rows, 1 GB in total.
-const (
-	tailFiles = 20
-	tailBytes = 50_000_000 // size of each file
-)
-
-// tailing returns a contender in which a program reads the files dir/*.log and sends their lines to
-// a server. The value of its samples is processor time per line. The figure MB is the largest
-// resident memory of the process.
-func tailing(name string, kind h.Kind, note string, open func() (*countingServer, error), command func(env *h.Env, dir, addr string) (*exec.Cmd, error)) h.Contender {
-	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
-		dir := filepath.Join(env.Dir, "tail")
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
-		total := 0
-		for i := range tailFiles {
-			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes, jsonLine)
-			if err != nil {
-				return nil, err
-			}
-			total += n
-		}
-		to, err := open()
-		if err != nil {
-			return nil, err
-		}
-		defer to.close()
-		cmd, err := command(env, dir, to.addr)
-		if err != nil {
-			return nil, err
-		}
-		var stderr bytes.Buffer
-		cmd.Stderr, cmd.WaitDelay = &stderr, 10*time.Second
-		begin := time.Now()
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		for to.lines() < total {
-			if time.Since(begin) > 5*time.Minute {
-				return nil, errors.Join(fmt.Errorf("%d of %d lines arrived: %s", to.lines(), total, stderr.Bytes()), cmd.Process.Kill(), cmd.Wait())
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		took := time.Since(begin)
-		mb := memory(cmd.Process.Pid, "VmHWM:")
-		_ = cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has already exited
-		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
-		defer kill.Stop()
-		if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
-			return nil, err
-		}
-		s := processSample(0, cmd, total)
-		s.Value = s.CPU
-		s.More = map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}
-		return s, nil
-	}}
-}
-
-// ourTail returns a function that makes the command forebay tail with a destination of the given
-// scheme.
-func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
-	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
-		path, err := program(env)
-		if err != nil {
-			return nil, err
-		}
-		files, err := filepath.Glob(filepath.Join(dir, "*.log"))
-		return exec.Command(path, append([]string{"tail", "--quiet", "--from", "start", "--time", "now", "--to", scheme + addr}, files...)...), err
-	}
-}
-
-// fromEnv returns the command of a daemon whose path is in an environment variable.
-func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
-	path := os.Getenv(variable)
-	if path == "" {
-		return nil, fmt.Errorf("%w: set %s to the path of the program", h.ErrAbsent, variable)
-	}
-	return exec.Command(path, args...), nil
-}
-
-// fluentBitTail returns a function that makes the command of Fluent Bit with the given output. Its
-// buffers are larger than the defaults.
-func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error) {
-	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
-		host, port, _ := strings.Cut(addr, ":")
-		file := filepath.Join(env.Dir, "fluent-bit.conf")
-		text := "[SERVICE]\n  Flush 0.2\n  Grace 1\n  Log_Level error\n[INPUT]\n  Name tail\n  Path " + filepath.Join(dir, "*.log") +
-			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return nil, err
-		}
-		return fromEnv("FLUENTBIT", "-q", "-c", file)
-	}
-}
-
-// promtail returns the command of promtail, without listeners and with a new positions file.
-func promtail(env *h.Env, dir, addr string) (*exec.Cmd, error) {
-	file, positions := filepath.Join(env.Dir, "promtail.yaml"), filepath.Join(env.Dir, "positions.yaml")
-	text := fmt.Sprintf(`server: {disable: true}
-positions: {filename: %q}
-clients: [{url: "http://%s/loki/api/v1/push"}]
-scrape_configs:
-- job_name: bench
-  static_configs: [{targets: [localhost], labels: {job: bench, __path__: %q}}]
-`, positions, addr, filepath.Join(dir, "*.log"))
-	if err := os.Remove(positions); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return fromEnv("PROMTAIL", "-config.file="+file)
-}
-
 // memory returns a figure of /proc/PID/status in MB, or 0 if it is unknown.
 func memory(pid int, key string) float64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
@@ -414,13 +238,10 @@ func linked(name string, kind h.Kind, note, imports, body string) h.Contender {
 
 func init() {
 	const (
-		gigabyte  = 1_000_000_000
-		pipe      = "forebay pipe"
-		tail      = "forebay tail"
-		fluentBit = "Fluent Bit"
-		useRoot   = "\n\t\"github.com/forebay-log/forebay\"\n"
-		useLog    = "\tif err != nil {\n\t\tpanic(err)\n\t}\n\tlog.Info(\"ready\", slog.Int(\"n\", 1))\n\tlog.Close()\n"
-		files     = "1 GB of lines of 300 B in 20 files, read from the start into a server in this process; processor time of the program per line, MB of its largest resident memory"
+		gigabyte = 1_000_000_000
+		pipe     = "forebay pipe"
+		useRoot  = "\n\t\"github.com/forebay-log/forebay\"\n"
+		useLog   = "\tif err != nil {\n\t\tpanic(err)\n\t}\n\tlog.Info(\"ready\", slog.Int(\"n\", 1))\n\tlog.Close()\n"
 	)
 	h.Register(h.Row{
 		Name: "pipe/raw-1g", What: "forebay pipe, 1 GB of lines of 300 B, from a file into a new file; the whole process, ours with a sync of the file at its end",
@@ -450,23 +271,6 @@ func init() {
 			parsing("none", "the line as one field", ""),
 		},
 		Verdict: h.AtMost("parse: nginx", 3333),
-	}, h.Row{
-		Name: "tail/loki", What: files, Target: "≤ 0.5 × the better of Fluent Bit and promtail, less memory than both",
-		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
-		Contenders: []h.Contender{
-			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiServer, ourTail("loki://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
-			tailing("promtail", h.Rival, "$PROMTAIL", lokiServer, promtail),
-		},
-		Verdict: h.All(h.VersusFastest(tail, 0.5), h.FigureVersusRivals(tail, "MB", 1)),
-	}, h.Row{
-		Name: "tail/forward", What: files + "; each chunk is acknowledged", Target: "≤ 0.9 × Fluent Bit",
-		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
-		Contenders: []h.Contender{
-			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR", forwardServer, ourTail("forward://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_forward, Require_ack_response", forwardServer, fluentBitTail("Name forward\n  Require_ack_response on")),
-		},
-		Verdict: h.Versus(tail, fluentBit, 0.9),
 	}, h.Row{
 		Name: "size/idle-pipe", What: "forebay pipe --to file:PATH, resident memory after a line was delivered",
 		Target: "≤ 12 MB", Unit: "MB", MaxCount: 5,

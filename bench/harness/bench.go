@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +24,6 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 		n = min(n, row.MaxOps)
 	}
 	s, err := measure(row, c, env, n)
-	if errors.Is(err, ErrAbsent) {
-		b.Skip(err)
-	}
 	if err != nil {
 		b.Fatal(err)
 	}

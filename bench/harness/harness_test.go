@@ -119,7 +119,7 @@ func TestVerdictsUseReferencesOfRun(t *testing.T) {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
 		column.Invalid, column.Values, column.Median = invalid, v, Median(v)
-		column.CPU, column.More = column.Median, map[string]float64{"MB": column.Median}
+		column.CPU = column.Median
 		return column
 	}
 	r := &Result{Unit: "ns/op", Columns: []Column{
@@ -136,26 +136,18 @@ func TestVerdictsUseReferencesOfRun(t *testing.T) {
 	}{
 		{"processor time", CPUVersusFastest("we", 0.6), 0.6, OK},
 		{"processor time, short", CPUVersusFastest("we", 0.5), 0.6, Short},
-		{"memory", FigureVersusRivals("we", "MB", 2), 60, OK},
-		{"memory, short", FigureVersusRivals("we", "MB", 1), 60, Short},
 		{"share", ShareVersusFastest("we", "floor", 0.34), 1. / 3, OK},
 		{"share, short", ShareVersusFastest("we", "floor", 0.33), 1. / 3, Short},
 		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
 		{"not ours", CPUVersusFastest("none", 1), 0, NotMeasured},
-		{"not ours, memory", FigureVersusRivals("none", "MB", 1), 0, NotMeasured},
 	} {
 		checks := c.verdict(r)
 		if len(checks) != 1 || checks[0].Status != c.want || math.Abs(checks[0].Got-c.got) > 1e-9 {
 			t.Errorf("%s: %+v", c.name, checks)
 		}
 	}
-	for _, v := range []Verdict{CPUVersusFastest("we", 1), FigureVersusRivals("we", "MB", 1)} {
-		if c := v(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
-			t.Errorf("without a rival: %+v", c)
-		}
-	}
-	if c := NeverSlower([]string{"floor", "we", "wrong", "none"}, 1.1)(r); len(c) != 3 || c[0].Status != Short || c[1].Status != OK || c[2].Status != NotMeasured {
-		t.Errorf("each compared with the one before: %+v", c)
+	if c := CPUVersusFastest("we", 1)(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
+		t.Errorf("without a rival: %+v", c)
 	}
 }
 
@@ -234,15 +226,15 @@ func TestAllOperationsAreExecuted(t *testing.T) {
 	}
 }
 
-func TestByManyDividesWork(t *testing.T) {
+func TestWorkIsDivided(t *testing.T) {
 	var calls atomic.Int64
 	workers := make([]atomic.Int64, 3)
-	c := ByMany(Contender{Name: "we", New: func(*Env) (*Subject, error) {
+	c := Contender{Name: "we", Goroutines: len(workers), New: func(*Env) (*Subject, error) {
 		return &Subject{
 			Run:   func(g, n int) { workers[g].Add(int64(n)); calls.Add(int64(n)) },
 			Tally: func() (Tally, error) { return Tally{Records: uint64(calls.Load())}, nil },
 		}, nil
-	}}, len(workers))
+	}}
 	if _, err := measure(new(Row), &c, new(Env), 11); err != nil {
 		t.Fatal(err)
 	}
@@ -430,17 +422,5 @@ func TestContendersAreInterleaved(t *testing.T) {
 	}
 	if len(seen) < 4 {
 		t.Errorf("20 rounds knew only the orders %v", seen)
-	}
-}
-
-func TestShareAddsUp(t *testing.T) {
-	for _, n := range []int{0, 1, 3, 4, 1001} {
-		sum := 0
-		for g := range 4 {
-			sum += share(n, 4, g)
-		}
-		if sum != n {
-			t.Errorf("%d operations were shared, want %d", sum, n)
-		}
 	}
 }

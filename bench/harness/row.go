@@ -18,7 +18,7 @@ type Row struct {
 	Target     string // description of the target
 	Unit       string // unit of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
-	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
+	Goroutines int    // number of goroutines that execute the operations of a sample; default 1, see also Contender
 	MaxOps     int    // maximum number of operations in a sample, for rows that fill files; 0: no limit
 	Warm       int    // number of operations before each sample that are not measured; their records count in the tally
 	MaxCount   int    // maximum number of rounds, for long samples; 0: no limit
@@ -38,6 +38,8 @@ type Contender struct {
 	// contender with defects is measured and shown, but never counts as the fastest competitor.
 	// Faults may be nil.
 	Faults func() []string
+	// Goroutines replaces Row.Goroutines, for rows that compare numbers of goroutines.
+	Goroutines int
 
 	// New returns a subject for one sample. Exactly one of New and Sample is set.
 	New func(*Env) (*Subject, error)
@@ -48,8 +50,8 @@ type Contender struct {
 // A Subject is a contender that is set up for one sample. Calls of Tally and Close are not
 // measured.
 type Subject struct {
-	// Run executes n operations. Row.Goroutines goroutines call it concurrently, each with its
-	// worker number.
+	// Run executes n operations. Several goroutines call it concurrently, each with its worker
+	// number.
 	Run func(worker, n int)
 	// Drain flushes and closes the pipeline up to its destination. Its time is part of the measured
 	// time. Drain may be nil.
@@ -105,7 +107,13 @@ func (r *Row) validate() error {
 	return nil
 }
 
-func (r *Row) goroutines() int { return max(r.Goroutines, 1) }
+// goroutines returns the number of goroutines that execute the operations of a sample of c.
+func (r *Row) goroutines(c *Contender) int {
+	if c.Goroutines > 0 {
+		return c.Goroutines
+	}
+	return max(r.Goroutines, 1)
+}
 
 func (r *Row) unit() string {
 	if r.Unit == "" {

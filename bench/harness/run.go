@@ -10,9 +10,9 @@ import (
 
 // Options configures a run.
 type Options struct {
-	// Count is the number of rounds. Default 10.
+	// Count is the number of rounds.
 	Count int
-	// Benchtime is the approximate duration of a sample. Default 100 ms.
+	// Benchtime is the approximate duration of a sample.
 	Benchtime time.Duration
 	// Dir is the directory for files. Default: the system's temporary directory.
 	Dir string
@@ -22,19 +22,9 @@ type Options struct {
 	Commit string
 }
 
-func (o *Options) defaults() {
-	if o.Count <= 0 {
-		o.Count = 10
-	}
-	if o.Benchtime <= 0 {
-		o.Benchtime = 100 * time.Millisecond
-	}
-}
-
 // Run measures one row: every contender once per round, in random order. If a contender fails, its
 // error is reported and it is not measured again.
 func Run(row Row, o Options) (*Result, error) {
-	o.defaults()
 	res := &Result{
 		Name: row.Name, What: row.What, Target: row.Target, Unit: row.unit(),
 		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),

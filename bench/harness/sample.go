@@ -1,17 +1,12 @@
 package harness
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 )
-
-// ErrAbsent is returned by a contender that does not exist on this machine, such as a daemon. The
-// report shows the contender without figures.
-var ErrAbsent = errors.New("absent")
 
 // Env contains the parameters of the run that contenders need.
 type Env struct {
@@ -79,7 +74,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu := cpuTime()
-	elapsed, err := timed(sub, r.goroutines(), n)
+	elapsed, err := timed(sub, r.goroutines(c), n)
 	cpu = cpuTime() - cpu
 	runtime.ReadMemStats(&after)
 	if err != nil {
@@ -158,7 +153,7 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 	if limit == 0 {
 		limit = 1 << 30
 	}
-	for n := min(100*r.goroutines(), limit); ; {
+	for n := min(100*r.goroutines(c), limit); ; {
 		s, err := measure(r, c, env, n)
 		if err != nil {
 			return 0, err
@@ -171,4 +166,13 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 		aim := float64(env.Benchtime) / max(s.Value, 0.1)
 		n = max(n+1, min(limit, 100*n, int(aim)))
 	}
+}
+
+// share returns how many of n operations worker g executes.
+func share(n, workers, g int) int {
+	part := n / workers
+	if g < n%workers {
+		part++
+	}
+	return part
 }

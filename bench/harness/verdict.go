@@ -2,7 +2,6 @@ package harness
 
 import (
 	"fmt"
-	"math"
 	"strings"
 )
 
@@ -124,16 +123,6 @@ func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	}, ours, fastest, floor)
 }
 
-// NeverSlower requires that the time of each named contender is at most factor times the time of
-// the previous one.
-func NeverSlower(names []string, factor float64) Verdict {
-	var all []Verdict
-	for i := 1; i < len(names); i++ {
-		all = append(all, Versus(names[i], names[i-1], factor))
-	}
-	return All(all...)
-}
-
 func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
 // allocsSlack is tolerated above the limit, because goroutines, timers and refilled pools allocate
@@ -185,18 +174,6 @@ func FigureVersus(ours, ref, key string, extra float64) Verdict {
 		got, of := c[0].More[key], c[1].More[key]
 		return atMost(got, of+extra, "%s %s %s (target ≤ %s's %s + %g)", ours, key, figure(got), ref, figure(of), extra)
 	}, ours, ref)
-}
-
-// FigureVersusRivals requires that the figure key in More is at most factor times the lowest value
-// of a competitor.
-func FigureVersusRivals(ours, key string, factor float64) Verdict {
-	return needs(factor, func(r *Result, c []*Column) Check {
-		lowest := math.Inf(1)
-		for _, o := range r.columns(func(o *Column) bool { return o.kind == Rival }) {
-			lowest = min(lowest, o.More[key])
-		}
-		return atMost(c[0].More[key], factor*lowest, "%s %s %s (target ≤ %g × %s)", ours, key, figure(c[0].More[key]), factor, figure(lowest))
-	}, ours, fastest)
 }
 
 // judge computes the checks and the status of a row. The status is Short if a check is not met,

@@ -16,15 +16,10 @@ func PhusluHandler(w io.Writer) slog.Handler {
 }
 
 // Phuslu logs the records of s with chained fields. The library's time formats have only
-// milliseconds. Therefore the standard library formats the times, and Dur and Time are not used. If
-// w is a phuslu.Writer, it is used directly.
+// milliseconds. Therefore the standard library formats the times, and Dur and Time are not used.
 func Phuslu(w io.Writer, s Scenario) Run {
-	pw, ok := w.(phuslu.Writer)
-	if !ok {
-		pw = phuslu.IOWriter{Writer: w}
-	}
 	l := phuslu.Logger{
-		Level: phuslu.InfoLevel, Writer: pw,
+		Level: phuslu.InfoLevel, Writer: phuslu.IOWriter{Writer: w},
 		TimeField: "time", TimeFormat: time.RFC3339Nano, TimeLocation: time.UTC,
 	}
 	if s == ContextTen {
