@@ -170,18 +170,20 @@ func (s *scan) text(i int) int {
 	b := s.b
 	high := uint64(0)
 	for {
-		for i+8 <= len(b) {
+		if i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			high |= w
-			if m := jsontext.Special(w); m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
-				break
+			m := jsontext.Special(w)
+			if m == 0 {
+				i += 8
+				continue
 			}
-			i += 8
-		}
-		for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the last bytes of the line
-			high |= uint64(b[i])
-			i++
+			i += bits.TrailingZeros64(m) >> 3
+		} else {
+			for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the last bytes of the line
+				high |= uint64(b[i])
+				i++
+			}
 		}
 		if uint(i) >= uint(len(b)) || b[i] < ' ' {
 			return -1
