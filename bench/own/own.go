@@ -19,8 +19,8 @@ import (
 
 // router returns a Router with one JSON output to w. It panics on an error; the harness reports the
 // panic.
-func router(w io.Writer) *forebay.Router {
-	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelInfo))))
+func router(w io.Writer, level slog.Level) *forebay.Router {
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct(), forebay.Level(level))))
 	if err != nil {
 		panic(err)
 	}
@@ -28,10 +28,12 @@ func router(w io.Writer) *forebay.Router {
 }
 
 // Native logs the records of s through a forebay.Logger with a direct output to w.
-func Native(w io.Writer, s rivals.Scenario) rivals.Run { return logger(router(w).Logger(), s) }
+func Native(w io.Writer, s rivals.Scenario) rivals.Run {
+	return logger(router(w, s.Level()).Logger(), s)
+}
 
 // Handler returns forebay's slog handler with a direct output to w.
-func Handler(w io.Writer) slog.Handler { return router(w) }
+func Handler(w io.Writer) slog.Handler { return router(w, slog.LevelInfo) }
 
 // Buffered logs the records of s through a forebay.Logger that writes to dst through slabs.
 func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
@@ -133,16 +135,10 @@ func (w Slab) Drain() error {
 // logger logs the records of s with attributes of slog. Slices and objects are passed by pointer.
 func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
 	switch s {
-	case rivals.Two:
+	case rivals.Two, rivals.Disabled:
 		return func(_, n int) {
 			for range n {
 				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
-			}
-		}
-	case rivals.Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Debug(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
 			}
 		}
 	case rivals.Six:

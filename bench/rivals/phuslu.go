@@ -19,7 +19,7 @@ func PhusluHandler(w io.Writer) slog.Handler {
 // milliseconds. Therefore the standard library formats the times, and Dur and Time are not used.
 func Phuslu(w io.Writer, s Scenario) Run {
 	l := phuslu.Logger{
-		Level: phuslu.InfoLevel, Writer: phuslu.IOWriter{Writer: w},
+		Level: phuslu.InfoLevel + phuslu.Level(s.Level()/4), Writer: phuslu.IOWriter{Writer: w},
 		TimeField: "time", TimeFormat: time.RFC3339Nano, TimeLocation: time.UTC,
 	}
 	if s == ContextTen {
@@ -28,16 +28,10 @@ func Phuslu(w io.Writer, s Scenario) Run {
 			Float64("load", Load).Bool("cached", Cached).Int64("elapsed", int64(Elapsed)).Value()
 	}
 	switch s {
-	case Two:
+	case Two, Disabled:
 		return func(_, n int) {
 			for range n {
 				l.Info().Str("method", Method).Int("status", Status).Msg(Text)
-			}
-		}
-	case Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Debug().Str("method", Method).Int("status", Status).Msg(Text)
 			}
 		}
 	case Six:

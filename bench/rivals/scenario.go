@@ -2,6 +2,7 @@ package rivals
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ const (
 	TenMixed                   // see [Mixed]
 	ContextTen                 // the fields of TenScalar as context; each record has only a message
 	Group                      // a group of two fields
-	Disabled                   // the record of Two, with a level below that of the logger
+	Disabled                   // the record of Two, below the level of the logger
 	Plain1K                    // one string of 1 KB, ASCII without escapes
 	UTF81K                     // one string of 1 KB, mostly multi-byte
 	Stack1K                    // one string of 1 KB, a stack trace with newlines and tabs
@@ -91,6 +92,14 @@ type PlainUser struct {
 
 // Mixed describes the fields of TenMixed in the table.
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
+
+// Level returns the level of the logger. The records have the level info.
+func (s Scenario) Level() slog.Level {
+	if s == Disabled {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
 
 // Body returns the string that is logged in the 1 KB scenarios.
 func (s Scenario) Body() string {

@@ -8,7 +8,7 @@ import (
 
 // Slog logs the records of s through the JSON handler of the standard library with LogAttrs.
 func Slog(w io.Writer, s Scenario) Run {
-	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
+	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: s.Level()})
 	if s == TenMixed {
 		// These forms are the fastest for the handler. A struct would need reflection, so a group
 		// is used. Pointers avoid allocations.
@@ -32,16 +32,10 @@ func ViaSlog(h slog.Handler, s Scenario) Run {
 	ctx := context.Background()
 	l := slog.New(h)
 	switch s {
-	case Two:
+	case Two, Disabled:
 		return func(_, n int) {
 			for range n {
 				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("method", Method), slog.Int("status", Status))
-			}
-		}
-	case Disabled:
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelDebug, Text, slog.String("method", Method), slog.Int("status", Status))
 			}
 		}
 	case Six:

@@ -18,17 +18,19 @@ func ZapSink(w io.Writer) zapcore.WriteSyncer { return zapcore.AddSync(writeOnly
 // ZapLocked returns w as a WriteSyncer with a lock, for several goroutines.
 func ZapLocked(w io.Writer) zapcore.WriteSyncer { return zapcore.Lock(ZapSink(w)) }
 
-func zapCore(w zapcore.WriteSyncer) zapcore.Core {
+func zapCore(w zapcore.WriteSyncer, level slog.Level) zapcore.Core {
 	return zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
 		EncodeTime:     zapcore.RFC3339NanoTimeEncoder,
 		EncodeLevel:    zapcore.LowercaseLevelEncoder,
 		EncodeDuration: zapcore.NanosDurationEncoder,
-	}), w, zapcore.InfoLevel)
+	}), w, zapcore.Level(level/4))
 }
 
 // ZapHandler returns zap's slog handler over w.
-func ZapHandler(w io.Writer) slog.Handler { return zapslog.NewHandler(zapCore(ZapSink(w))) }
+func ZapHandler(w io.Writer) slog.Handler {
+	return zapslog.NewHandler(zapCore(ZapSink(w), slog.LevelInfo))
+}
 
 // Zap logs the records of s with typed fields. If w is a WriteSyncer, it is used directly.
 func Zap(w io.Writer, s Scenario) Run {
@@ -36,18 +38,12 @@ func Zap(w io.Writer, s Scenario) Run {
 	if !ok {
 		ws = ZapSink(w)
 	}
-	l := zap.New(zapCore(ws))
+	l := zap.New(zapCore(ws, s.Level()))
 	switch s {
-	case Two:
+	case Two, Disabled:
 		return func(_, n int) {
 			for range n {
 				l.Info(Text, zap.String("method", Method), zap.Int("status", Status))
-			}
-		}
-	case Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Debug(Text, zap.String("method", Method), zap.Int("status", Status))
 			}
 		}
 	case Six:

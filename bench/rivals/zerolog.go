@@ -22,18 +22,12 @@ func ZerologHandler(w io.Writer) slog.Handler {
 
 // Zerolog logs the records of s with chained fields.
 func Zerolog(w io.Writer, s Scenario) Run {
-	l := zerolog.New(w).Level(zerolog.InfoLevel).With().Timestamp().Logger()
+	l := zerolog.New(w).Level(zerolog.InfoLevel + zerolog.Level(s.Level()/4)).With().Timestamp().Logger()
 	switch s {
-	case Two:
+	case Two, Disabled:
 		return func(_, n int) {
 			for range n {
 				l.Info().Str("method", Method).Int("status", Status).Msg(Text)
-			}
-		}
-	case Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Debug().Str("method", Method).Int("status", Status).Msg(Text)
 			}
 		}
 	case Six:
