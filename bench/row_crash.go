@@ -1,9 +1,9 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	h "github.com/forebay-log/forebay/bench/harness"
@@ -13,9 +13,8 @@ import (
 )
 
 // crashSlabs returns an Output with crash-safe slabs in a new directory, which is on tmpfs if the
-// machine has one. remove deletes the directory.
-func crashSlabs(env *h.Env, dst io.Writer) (w own.Slab, remove func() error, err error) {
-	parent := env.Dir
+// machine has one, and else in parent. remove deletes the directory.
+func crashSlabs(parent string, dst io.Writer) (w own.Slab, remove func() error, err error) {
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() && runtime.GOOS == "linux" {
 		parent = "/dev/shm"
 	}
@@ -45,7 +44,7 @@ func init() {
 		Contenders: []h.Contender{
 			{Name: safe, Kind: h.Ours, Note: "SIGKILL loses nothing", New: func(env *h.Env) (*h.Subject, error) {
 				d := new(rivals.Discard)
-				w, remove, err := crashSlabs(env, d)
+				w, remove, err := crashSlabs(env.Dir, d)
 				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove,
 					Tally: func() (h.Tally, error) { return d.BySize(200) }}, err
 			}},
@@ -56,16 +55,10 @@ func init() {
 		Name: "crash/file-1g", What: "records of 200 B, slabs on tmpfs, 1 goroutine, file",
 		Target: "≥ 8 × faster than one write(2) per record", Reference: each, MaxOps: fileOps,
 		Contenders: []h.Contender{
-			{Name: safe, Kind: h.Ours, New: func(env *h.Env) (*h.Subject, error) {
-				f, err := env.TempFile()
-				if err != nil {
-					return nil, err
-				}
-				w, remove, err := crashSlabs(env, f)
-				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain,
-					Tally: func() (h.Tally, error) { return rivals.FileBySize(f, 200) },
-					Close: func() error { return errors.Join(rivals.Remove(f), remove()) }}, err
-			}},
+			rivals.ToFile(safe, h.Ours, "", func(f *os.File) (*h.Subject, error) {
+				w, remove, err := crashSlabs(filepath.Dir(f.Name()), f)
+				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove}, err
+			}, func(f *os.File) (h.Tally, error) { return rivals.FileBySize(f, 200) }),
 			rivals.RecordsToFile(each, h.Reference, "the only other way to the same promise", 200,
 				rivals.Over(func(w io.Writer) rivals.Writer { return onePerWrite{w} })),
 		},

@@ -93,7 +93,7 @@ func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Na
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
 			dst := &stalling{every: load.every}
-			run, drain := mk(dst)
+			sub := mk(dst)
 			runtime.GC()
 			hists := make([]*hdrhistogram.Histogram, load.count())
 			var wg sync.WaitGroup
@@ -102,14 +102,14 @@ func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Na
 				wg.Go(func() {
 					load.run(env, i, func() {
 						t := time.Now()
-						run(i, 1)
+						sub.Run(i, 1)
 						hists[i].RecordValue(int64(time.Since(t)))
 					})
 				})
 			}
 			wg.Wait()
-			if drain != nil {
-				if err := drain(); err != nil {
+			if sub.Drain != nil {
+				if err := sub.Drain(); err != nil {
 					return nil, err
 				}
 			}
@@ -146,7 +146,7 @@ func latencies(hist *hdrhistogram.Histogram) *h.Sample {
 func init() {
 	const six = rivals.Six
 	const null = "null producer"
-	nothing := func(io.Writer) (rivals.Run, func() error) { return func(int, int) {}, nil }
+	nothing := func(io.Writer) *h.Subject { return &h.Subject{Run: func(int, int) {}} }
 	contenders := func(load callers) []h.Contender {
 		logger := func(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
 			return timedCalls(load, name, kind, note, l, mk)
@@ -154,7 +154,7 @@ func init() {
 		return []h.Contender{
 			logger(null, h.Reference, "calls nothing", nil, nothing),
 			logger(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
-				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
+				func(dst io.Writer) *h.Subject { return own.Buffered(dst, six) }),
 			logger("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
 				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
 			logger("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),

@@ -185,7 +185,7 @@ func (f *floor) post(v any) {
 		b = msgpack.AppendMapHeader(b, 26)
 		for i, s := range [...]*string{&v.A, &v.B, &v.C, &v.D, &v.E, &v.F, &v.G, &v.H, &v.I, &v.J, &v.K, &v.L, &v.M,
 			&v.N, &v.O, &v.P, &v.Q, &v.R, &v.S, &v.T, &v.U, &v.V, &v.W, &v.X, &v.Y, &v.Z} {
-			b = append(b, 0xa1, 'a'+byte(i))
+			b = append(b, 0xa1, 'A'+byte(i))
 			b = msgpack.AppendStr(b, *s)
 		}
 	}

@@ -271,21 +271,24 @@ func TestAllocationsAreCounted(t *testing.T) {
 	_ = sink
 }
 
-func TestInvalidRowsAreRejected(t *testing.T) {
-	good := Contender{Name: "we", New: spin(0, 0)}
-	verdict := ZeroAllocs("we")
-	for name, r := range map[string]Row{
-		"no name":      {Target: "t", Verdict: verdict, Contenders: []Contender{good}},
-		"no target":    {Name: "x", Verdict: verdict, Contenders: []Contender{good}},
-		"no verdict":   {Name: "x", Target: "t", Contenders: []Contender{good}},
-		"nobody":       {Name: "x", Target: "t", Verdict: verdict},
-		"twice":        {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{good, good}},
-		"nothing done": {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{{Name: "we"}}},
-		"no such ref":  {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{good}, Reference: "you"},
+func TestAmbiguousRowsAreRejected(t *testing.T) {
+	old := registry
+	defer func() { registry = old }()
+	we := Contender{Name: "we"}
+	for name, rows := range map[string][]Row{
+		"the same row":       {{Name: "x"}, {Name: "x"}},
+		"the same contender": {{Name: "x", Contenders: []Contender{we, we}}},
+		"no such reference":  {{Name: "x", Contenders: []Contender{we}, Reference: "you"}},
 	} {
-		if r.validate() == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		func() {
+			defer func() { registry = nil }()
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: accepted", name)
+				}
+			}()
+			Register(rows...)
+		}()
 	}
 }
 

@@ -1,10 +1,8 @@
 package harness
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 )
@@ -29,23 +27,18 @@ func ThisMachine(dir string) Machine {
 	if dir == "" {
 		dir = os.TempDir()
 	}
-	m := Machine{
+	return Machine{
 		CPU: cpuModel(), Processors: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, GoVersion: runtime.Version(),
 		Kernel: firstField("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(dir),
 		Load: firstField("/proc/loadavg"),
 	}
-	return m
 }
 
 func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "unknown"
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if k, v, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(k) == "model name" {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
 			return strings.TrimSpace(v)
 		}
 	}
@@ -63,29 +56,14 @@ func firstField(path string) string {
 	return ""
 }
 
-// fileSystem returns the type of the file system of dir according to the mount table, or "" if it
-// is unknown.
+// fileSystem returns the type of the file system of dir, or "" if df does not report it.
 func fileSystem(dir string) string {
-	b, err := os.ReadFile("/proc/self/mounts")
+	out, err := exec.Command("df", "--output=fstype", dir).Output()
 	if err != nil {
 		return ""
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return ""
-	}
-	best, kind := "", ""
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 3 {
-			continue
-		}
-		at := f[1]
-		under := at == "/" || dir == at || strings.HasPrefix(dir, at+"/")
-		if under && len(at) >= len(best) {
-			best, kind = at, f[2]
-		}
-	}
-	return kind
+	_, kind, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(kind)
 }
 
 // Commit returns the commit of the working tree. It appends "+changes" if tracked files are

@@ -1,6 +1,9 @@
 package harness
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Kind is the role of a contender in a row.
 type Kind uint8
@@ -72,39 +75,22 @@ type Tally struct {
 
 var registry []Row
 
-// Register adds rows to the table. It is called by init functions. It panics if a row is invalid.
+// Register adds rows to the table. It is called by init functions. It panics if a name is used twice
+// or the reference does not exist, because results would then be attributed to the wrong contender.
 func Register(rows ...Row) {
 	for _, r := range rows {
-		if err := r.validate(); err != nil {
-			panic(err)
+		names := map[string]bool{"": true}
+		for _, c := range r.Contenders {
+			if names[c.Name] {
+				panic(fmt.Sprintf("harness: row %q has two contenders %q", r.Name, c.Name))
+			}
+			names[c.Name] = true
+		}
+		if !names[r.Reference] || slices.ContainsFunc(registry, func(o Row) bool { return o.Name == r.Name }) {
+			panic(fmt.Sprintf("harness: there are two rows %q, or it has no contender %q", r.Name, r.Reference))
 		}
 		registry = append(registry, r)
 	}
-}
-
-func (r *Row) validate() error {
-	if r.Name == "" || r.Target == "" || r.Verdict == nil || len(r.Contenders) == 0 {
-		return fmt.Errorf("harness: row %q lacks a name, target, verdict or contenders", r.Name)
-	}
-	seen := map[string]bool{}
-	for _, c := range r.Contenders {
-		if (c.New == nil) == (c.Sample == nil) {
-			return fmt.Errorf("harness: row %q: contender %q needs one of New and Sample", r.Name, c.Name)
-		}
-		if seen[c.Name] {
-			return fmt.Errorf("harness: row %q has two contenders %q", r.Name, c.Name)
-		}
-		seen[c.Name] = true
-	}
-	if r.Reference != "" && !seen[r.Reference] {
-		return fmt.Errorf("harness: row %q refers to %q, which it does not have", r.Name, r.Reference)
-	}
-	for _, o := range registry {
-		if o.Name == r.Name {
-			return fmt.Errorf("harness: two rows are called %q", r.Name)
-		}
-	}
-	return nil
 }
 
 // goroutines returns the number of goroutines that execute the operations of a sample of c.

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/rivals"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
@@ -36,48 +37,45 @@ func Native(w io.Writer, s rivals.Scenario) rivals.Run {
 func Handler(w io.Writer) slog.Handler { return router(w, slog.LevelInfo) }
 
 // Buffered logs the records of s through a forebay.Logger that writes to dst through slabs.
-func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
+func Buffered(dst io.Writer, s rivals.Scenario) *harness.Subject {
 	w := NewSlab(dst, nil)
-	return Native(w.Output, s), w.Drain
+	return &harness.Subject{Run: Native(w.Output, s), Drain: w.Drain}
 }
 
-// LogToFile logs the records of s through forebay.New with forebay.File. Its Drain calls Flush
+// LogToFile logs the records of s through forebay.New with forebay.File, which opens the file by its
+// name. Its Drain calls Flush
 // instead of Close, because Close syncs the file, which no competitor does.
-func LogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
-	return logToFile(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
+func LogToFile(s rivals.Scenario) func(*os.File) (*harness.Subject, error) {
+	return toFile(func(log *forebay.Logger) rivals.Run { return logger(log, s) })
 }
 
 // SlogToFile is like LogToFile, but logs through a slog.Logger.
-func SlogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
-	return logToFile(path, func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
+func SlogToFile(s rivals.Scenario) func(*os.File) (*harness.Subject, error) {
+	return toFile(func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
 }
 
-func logToFile(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, error) {
-	log, err := forebay.New(forebay.File(path))
-	if err != nil {
-		return rivals.Pipe{}, err
+func toFile(run func(*forebay.Logger) rivals.Run) func(*os.File) (*harness.Subject, error) {
+	return func(f *os.File) (*harness.Subject, error) {
+		f.Close() // forebay.File reserves space only if no one else has the file open
+		log, err := forebay.New(forebay.File(f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		drain := func() error { return log.Router().Flush(context.Background()) }
+		return &harness.Subject{Run: run(log), Drain: drain, Close: log.Close}, nil
 	}
-	return rivals.Pipe{
-		Run:   run(log),
-		Drain: func() error { return log.Router().Flush(context.Background()) },
-		Close: log.Close,
-	}, nil
 }
 
 // ToFile opens a file.File by the name of the open file, and writes to it through slabs.
-func ToFile(o *slab.Options) rivals.File[rivals.Writer] {
-	return func(f *os.File) (rivals.Writer, error) { return openSlab(f, o) }
-}
-
-func openSlab(f *os.File, o *slab.Options) (Slab, error) {
-	if err := f.Close(); err != nil {
-		return Slab{}, err
+func ToFile(o *slab.Options) rivals.Open {
+	return func(f *os.File) (rivals.Writer, error) {
+		f.Close()
+		dst, err := file.Open(f.Name(), nil)
+		if err != nil {
+			return nil, err
+		}
+		return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
 	}
-	dst, err := file.Open(f.Name(), nil)
-	if err != nil {
-		return Slab{}, err
-	}
-	return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
 }
 
 // NoSync returns w without its method Sync, which an Output would call when it closes. No

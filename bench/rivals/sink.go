@@ -67,11 +67,3 @@ func FileByLine(f *os.File) (t harness.Tally, err error) {
 		}
 	}
 }
-
-// Remove closes and deletes f.
-func Remove(f *os.File) error {
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Remove(f.Name())
-}
