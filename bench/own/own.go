@@ -132,51 +132,35 @@ func (w Slab) Drain() error {
 
 // logger logs the records of s with attributes of slog. Slices and objects are passed by pointer.
 func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
-	switch s {
-	case rivals.Two, rivals.Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
-			}
-		}
-	case rivals.Six:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.String("path", rivals.Path),
-					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size),
-					slog.Duration("elapsed", rivals.Elapsed), slog.Bool("cached", rivals.Cached))
-			}
-		}
-	case rivals.TenMixed:
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text,
-					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size), slog.Float64("load", rivals.Load),
-					slog.Bool("cached", rivals.Cached), slog.String("path", rivals.Path), slog.Duration("elapsed", rivals.Elapsed),
-					slog.Time("at", rivals.At), slog.Any("err", rivals.Err), slog.Any("ints", &rivals.Ints), slog.Any("user", rivals.Someone))
-			}
-		}
-	case rivals.ContextTen:
+	if s == rivals.ContextTen {
 		l = l.With(
 			slog.String("host", rivals.Host), slog.String("region", rivals.Region),
 			slog.String("trace", rivals.Trace), slog.String("path", rivals.Path),
 			slog.Int("port", rivals.Port), slog.Int("attempt", rivals.Attempt), slog.Int64("size", rivals.Size),
 			slog.Float64("load", rivals.Load), slog.Bool("cached", rivals.Cached), slog.Duration("elapsed", rivals.Elapsed))
-	case rivals.Plain1K, rivals.UTF81K, rivals.Stack1K, rivals.Controls:
-		body := s.Body()
-		return func(_, n int) {
-			for range n {
-				l.Info(rivals.Text, slog.String("body", body))
-			}
-		}
-	case rivals.BadUTF8, rivals.BadKey, rivals.NaN:
-		return s.Odd(
-			func(msg, key, value string) { l.Info(msg, slog.String(key, value)) },
-			func(key string, v float64) { l.Info(rivals.Text, slog.Float64(key, v)) })
 	}
+	msg, key, value := s.Strings()
 	return func(_, n int) {
 		for range n {
-			l.Info(rivals.Text)
+			switch s {
+			case rivals.Two, rivals.Disabled:
+				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
+			case rivals.Six:
+				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.String("path", rivals.Path),
+					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size),
+					slog.Duration("elapsed", rivals.Elapsed), slog.Bool("cached", rivals.Cached))
+			case rivals.TenMixed:
+				l.Info(rivals.Text,
+					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size), slog.Float64("load", rivals.Load),
+					slog.Bool("cached", rivals.Cached), slog.String("path", rivals.Path), slog.Duration("elapsed", rivals.Elapsed),
+					slog.Time("at", rivals.At), slog.Any("err", rivals.Err), slog.Any("ints", &rivals.Ints), slog.Any("user", rivals.Someone))
+			case rivals.Plain1K, rivals.UTF81K, rivals.Stack1K, rivals.BadUTF8, rivals.BadKey, rivals.Controls:
+				l.Info(msg, slog.String(key, value))
+			case rivals.NaN:
+				l.Info(rivals.Text, slog.Float64("load", rivals.Nan))
+			default:
+				l.Info(rivals.Text)
+			}
 		}
 	}
 }

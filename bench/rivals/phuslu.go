@@ -27,43 +27,26 @@ func Phuslu(w io.Writer, s Scenario) Run {
 			Int("port", Port).Int("attempt", Attempt).Int64("size", Size).
 			Float64("load", Load).Bool("cached", Cached).Int64("elapsed", int64(Elapsed)).Value()
 	}
-	switch s {
-	case Two, Disabled:
-		return func(_, n int) {
-			for range n {
+	msg, key, value := s.Strings()
+	return func(_, n int) {
+		for range n {
+			switch s {
+			case Two, Disabled:
 				l.Info().Str("method", Method).Int("status", Status).Msg(Text)
-			}
-		}
-	case Six:
-		return func(_, n int) {
-			for range n {
+			case Six:
 				l.Info().Str("method", Method).Str("path", Path).Int("status", Status).
 					Int64("size", Size).Int64("elapsed", int64(Elapsed)).Bool("cached", Cached).Msg(Text)
-			}
-		}
-	case TenMixed:
-		return func(_, n int) {
-			for range n {
+			case TenMixed:
 				l.Info().Int("status", Status).Int64("size", Size).Float64("load", Load).
 					Bool("cached", Cached).Str("path", Path).Int64("elapsed", int64(Elapsed)).
 					TimeFormat("at", time.RFC3339Nano, At).AnErr("err", Err).Ints("ints", Ints).Object("user", Someone).Msg(Text)
+			case Plain1K, UTF81K, Stack1K, BadUTF8, BadKey, Controls:
+				l.Info().Str(key, value).Msg(msg)
+			case NaN:
+				l.Info().Float64("load", Nan).Msg(Text)
+			default:
+				l.Info().Msg(Text)
 			}
-		}
-	case Plain1K, UTF81K, Stack1K, Controls:
-		body := s.Body()
-		return func(_, n int) {
-			for range n {
-				l.Info().Str("body", body).Msg(Text)
-			}
-		}
-	case BadUTF8, BadKey, NaN:
-		return s.Odd(
-			func(msg, key, value string) { l.Info().Str(key, value).Msg(msg) },
-			func(key string, v float64) { l.Info().Float64(key, v).Msg(Text) })
-	}
-	return func(_, n int) {
-		for range n {
-			l.Info().Msg(Text)
 		}
 	}
 }

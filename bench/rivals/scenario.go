@@ -101,39 +101,28 @@ func (s Scenario) Level() slog.Level {
 	return slog.LevelInfo
 }
 
-// Body returns the string that is logged in the 1 KB scenarios.
-func (s Scenario) Body() string {
+// Strings returns the message, and the key and the value of the only field, in the scenarios with one
+// string.
+func (s Scenario) Strings() (msg, key, value string) {
 	switch s {
+	case Plain1K:
+		return Text, "body", Plain
 	case UTF81K:
-		return UTF8
+		return Text, "body", UTF8
 	case Stack1K:
-		return Stack
+		return Text, "body", Stack
 	case BadUTF8:
-		return BadText
+		return BadText, "body", BadText
+	case BadKey:
+		return Text, OddKey, Method
 	case Controls:
-		return Ctrl
+		return Text, "body", Ctrl
 	}
-	return Plain
+	return Text, "", ""
 }
 
 // Run executes n operations.
 type Run = func(worker, n int)
-
-// Odd returns the loop of a scenario that only [Check] uses. It logs with text or with float.
-func (s Scenario) Odd(text func(msg, key, value string), float func(key string, v float64)) Run {
-	return func(_, n int) {
-		for range n {
-			switch s {
-			case BadUTF8:
-				text(BadText, "body", BadText)
-			case BadKey:
-				text(Text, OddKey, Method)
-			case NaN:
-				float("load", Nan)
-			}
-		}
-	}
-}
 
 func cutRunes(s string, n int) string {
 	for n > 0 && s[n]&0xC0 == 0x80 {

@@ -31,67 +31,38 @@ func Slog(w io.Writer, s Scenario) Run {
 func ViaSlog(h slog.Handler, s Scenario) Run {
 	ctx := context.Background()
 	l := slog.New(h)
-	switch s {
-	case Two, Disabled:
-		return func(_, n int) {
-			for range n {
+	if s == ContextTen {
+		l = slog.New(h.WithAttrs(tenAttrs()))
+	}
+	msg, key, value := s.Strings()
+	return func(_, n int) {
+		for range n {
+			switch s {
+			case Two, Disabled:
 				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("method", Method), slog.Int("status", Status))
-			}
-		}
-	case Six:
-		return func(_, n int) {
-			for range n {
+			case Six:
 				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("method", Method), slog.String("path", Path),
 					slog.Int("status", Status), slog.Int64("size", Size), slog.Duration("elapsed", Elapsed), slog.Bool("cached", Cached))
-			}
-		}
-	case TenScalar:
-		return func(_, n int) {
-			for range n {
+			case TenScalar:
 				l.LogAttrs(ctx, slog.LevelInfo, Text,
 					slog.String("host", Host), slog.String("region", Region), slog.String("trace", Trace), slog.String("path", Path),
 					slog.Int("port", Port), slog.Int("attempt", Attempt), slog.Int64("size", Size),
 					slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed))
-			}
-		}
-	case TenMixed:
-		return func(_, n int) {
-			for range n {
+			case TenMixed:
 				l.LogAttrs(ctx, slog.LevelInfo, Text,
 					slog.Int("status", Status), slog.Int64("size", Size), slog.Float64("load", Load),
 					slog.Bool("cached", Cached), slog.String("path", Path), slog.Duration("elapsed", Elapsed),
 					slog.Time("at", At), slog.Any("err", Err), slog.Any("ints", Ints), slog.Any("user", Anyone))
-			}
-		}
-	case ContextTen:
-		l = slog.New(h.WithAttrs(tenAttrs()))
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelInfo, Text)
-			}
-		}
-	case Group:
-		return func(_, n int) {
-			for range n {
+			case Group:
 				l.LogAttrs(ctx, slog.LevelInfo, Text,
 					slog.GroupAttrs("request", slog.String("method", Method), slog.Int("status", Status)))
+			case Plain1K, UTF81K, Stack1K, BadUTF8, BadKey, Controls:
+				l.LogAttrs(ctx, slog.LevelInfo, msg, slog.String(key, value))
+			case NaN:
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.Float64("load", Nan))
+			default:
+				l.LogAttrs(ctx, slog.LevelInfo, Text)
 			}
-		}
-	case Plain1K, UTF81K, Stack1K, Controls:
-		body := s.Body()
-		return func(_, n int) {
-			for range n {
-				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("body", body))
-			}
-		}
-	case BadUTF8, BadKey, NaN:
-		return s.Odd(
-			func(msg, key, value string) { l.LogAttrs(ctx, slog.LevelInfo, msg, slog.String(key, value)) },
-			func(key string, v float64) { l.LogAttrs(ctx, slog.LevelInfo, Text, slog.Float64(key, v)) })
-	}
-	return func(_, n int) {
-		for range n {
-			l.LogAttrs(ctx, slog.LevelInfo, Text)
 		}
 	}
 }

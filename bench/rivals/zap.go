@@ -39,47 +39,31 @@ func Zap(w io.Writer, s Scenario) Run {
 		ws = ZapSink(w)
 	}
 	l := zap.New(zapCore(ws, s.Level()))
-	switch s {
-	case Two, Disabled:
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.String("method", Method), zap.Int("status", Status))
-			}
-		}
-	case Six:
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.String("method", Method), zap.String("path", Path), zap.Int("status", Status),
-					zap.Int64("size", Size), zap.Duration("elapsed", Elapsed), zap.Bool("cached", Cached))
-			}
-		}
-	case TenMixed:
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.Int("status", Status), zap.Int64("size", Size), zap.Float64("load", Load),
-					zap.Bool("cached", Cached), zap.String("path", Path), zap.Duration("elapsed", Elapsed),
-					zap.Time("at", At), zap.NamedError("err", Err), zap.Ints("ints", Ints), zap.Object("user", Someone))
-			}
-		}
-	case ContextTen:
+	if s == ContextTen {
 		l = l.With(zap.String("host", Host), zap.String("region", Region), zap.String("trace", Trace), zap.String("path", Path),
 			zap.Int("port", Port), zap.Int("attempt", Attempt), zap.Int64("size", Size),
 			zap.Float64("load", Load), zap.Bool("cached", Cached), zap.Duration("elapsed", Elapsed))
-	case Plain1K, UTF81K, Stack1K, Controls:
-		body := s.Body()
-		return func(_, n int) {
-			for range n {
-				l.Info(Text, zap.String("body", body))
-			}
-		}
-	case BadUTF8, BadKey, NaN:
-		return s.Odd(
-			func(msg, key, value string) { l.Info(msg, zap.String(key, value)) },
-			func(key string, v float64) { l.Info(Text, zap.Float64(key, v)) })
 	}
+	msg, key, value := s.Strings()
 	return func(_, n int) {
 		for range n {
-			l.Info(Text)
+			switch s {
+			case Two, Disabled:
+				l.Info(Text, zap.String("method", Method), zap.Int("status", Status))
+			case Six:
+				l.Info(Text, zap.String("method", Method), zap.String("path", Path), zap.Int("status", Status),
+					zap.Int64("size", Size), zap.Duration("elapsed", Elapsed), zap.Bool("cached", Cached))
+			case TenMixed:
+				l.Info(Text, zap.Int("status", Status), zap.Int64("size", Size), zap.Float64("load", Load),
+					zap.Bool("cached", Cached), zap.String("path", Path), zap.Duration("elapsed", Elapsed),
+					zap.Time("at", At), zap.NamedError("err", Err), zap.Ints("ints", Ints), zap.Object("user", Someone))
+			case Plain1K, UTF81K, Stack1K, BadUTF8, BadKey, Controls:
+				l.Info(msg, zap.String(key, value))
+			case NaN:
+				l.Info(Text, zap.Float64("load", Nan))
+			default:
+				l.Info(Text)
+			}
 		}
 	}
 }
