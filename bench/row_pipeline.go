@@ -36,7 +36,7 @@ func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 // logger whose output is checked.
 func logToFile(name string, kind h.Kind, note string, l rivals.Native, open func(*os.File) (*h.Subject, error)) h.Contender {
 	c := rivals.ToFile(name, kind, note, open, rivals.FileByLine)
-	c.Faults = func() []string { return faults(l, rivals.Six) }
+	c.Faults = func() []string { return rivals.Check(l, rivals.Six) }
 	return c
 }
 

@@ -123,7 +123,7 @@ func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Na
 			return s, nil
 		}}
 	if l != nil {
-		c.Faults = func() []string { return faults(l, rivals.Six) }
+		c.Faults = func() []string { return rivals.Check(l, rivals.Six) }
 	}
 	return c
 }

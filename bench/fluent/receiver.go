@@ -124,45 +124,25 @@ type ack struct {
 	at  time.Time
 }
 
-// count decodes a message. It returns the number of its events, and its chunk id in MessagePack
-// form.
+// count decodes a message of the mode PackedForward, which all clients send. It returns the number of
+// its events, and its chunk id in MessagePack form. An invalid message has no events.
 func count(msg []byte) (n uint64, chunk []byte) {
-	head, b, _ := msgpack.Next(msg)
-	_, b, _ = msgpack.Next(b) // the tag
-	t, after, _ := msgpack.Next(b)
-	switch {
-	case t.Text():
-		for p := t.Bytes; len(p) > 0; n++ {
-			rest, err := msgpack.Skip(p)
-			if err != nil {
-				return n, nil
-			}
-			p = rest
-		}
-		b = after
-	case t.Kind == msgpack.Array:
-		n = uint64(t.Len)
-		b, _ = msgpack.Skip(b)
-	default:
-		n = 1
-		b = after
-		b, _ = msgpack.Skip(b)
-	}
-	if head.Len < 3 || len(b) == 0 {
-		return n, nil
-	}
-	opt, b, err := msgpack.Next(b)
-	if err != nil || opt.Kind != msgpack.Map {
-		return n, nil
-	}
-	for range opt.Len {
-		k, v, err := msgpack.Next(b)
+	_, b, _ := msgpack.Next(msg) // the array
+	_, b, _ = msgpack.Next(b)    // the tag
+	packed, b, _ := msgpack.Next(b)
+	for p := packed.Bytes; len(p) > 0; n++ {
+		rest, err := msgpack.Skip(p)
 		if err != nil {
-			return n, nil
+			return 0, nil
 		}
+		p = rest
+	}
+	option, b, _ := msgpack.Next(b)
+	for range option.Len {
+		k, v, _ := msgpack.Next(b)
 		rest, err := msgpack.Skip(v)
 		if err != nil {
-			return n, nil
+			return 0, nil
 		}
 		if string(k.Bytes) == "chunk" {
 			chunk = v[:len(v)-len(rest)]

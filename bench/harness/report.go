@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,18 +104,10 @@ func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.What)
 	fmt.Fprintf(w, "target: %s\n", r.Target)
 	cols := slices.SortedStableFunc(slices.Values(r.Columns), func(a, b Column) int {
-		switch {
-		case a.measured() != b.measured():
-			if a.measured() {
-				return -1
-			}
-			return 1
-		case a.Median < b.Median:
-			return -1
-		case a.Median > b.Median:
-			return 1
+		if a.measured() && b.measured() {
+			return cmp.Compare(a.Median, b.Median)
 		}
-		return 0
+		return cmp.Compare(len(b.Values), len(a.Values))
 	})
 	if len(cols) > 0 {
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -129,7 +122,12 @@ func (r *Result) Print(w io.Writer) {
 		}
 		tw.Flush()
 		for i := range cols {
-			printNotes(w, &cols[i])
+			if c := &cols[i]; len(c.Invalid) > 0 {
+				fmt.Fprintf(w, "  %s, invalid: %s\n", c.Name, strings.Join(c.Invalid, "; "))
+			}
+			if c := &cols[i]; c.Error != "" {
+				fmt.Fprintf(w, "  %s, not measured: %s\n", c.Name, c.Error)
+			}
 		}
 	}
 	if r.Others >= busyShare {
@@ -179,15 +177,6 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 		}
 	}
 	fmt.Fprintln(w)
-}
-
-func printNotes(w io.Writer, c *Column) {
-	if len(c.Invalid) > 0 {
-		fmt.Fprintf(w, "  %s, invalid: %s\n", c.Name, strings.Join(c.Invalid, "; "))
-	}
-	if c.Error != "" {
-		fmt.Fprintf(w, "  %s, not measured: %s\n", c.Name, c.Error)
-	}
 }
 
 // Summary prints one line for each row: its name, its target, its status and the texts of its
