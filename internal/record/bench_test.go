@@ -21,6 +21,7 @@ func BenchmarkLine(b *testing.B) {
 		{"prose", "The quick brown fox jumps over the lazy dog and nobody knows why it does so on every single day\n", AsJSON, nil},
 		{"text without anything", "Invalid user webmaster from 173.234.31.186 and a few more words to make it as long as the others are on average\n", AsJSON, nil},
 		{"json", `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123}` + "\n", AsJSON, nil},
+		{"json of pipe", `{"time":"2024-05-06T07:08:09.000007919Z","level":"INFO","msg":"request served to the client in time","method":"GET","path":"/v2/items/100001/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a300000001","user":"u-000001","remote":"10.1.0.1:51234","agent":"Mozilla/5.0 (X11)"}` + "\n", AsJSON, nil},
 		{"json to logfmt", `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123}` + "\n", AsLogfmt, nil},
 		{"logfmt to json", `ts=2024-05-06T07:08:09.123Z level=info msg="request served" method=GET path=/v2/items status=200 took=0.0123` + "\n", AsJSON, nil},
 		{"json of a pod", `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123}` + "\n", AsJSON,

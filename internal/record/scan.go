@@ -93,7 +93,7 @@ func (s *scan) object(i int) int {
 		if i = s.value(i); i < 0 {
 			return -1
 		}
-		if s.depth == 1 && s.p != nil {
+		if s.depth == 1 && s.p != nil && s.ev.mayTake(b[key:end]) {
 			s.member(b[key:end], b[value:i])
 		}
 		i = nonSpace(b, i)
@@ -149,7 +149,7 @@ func (s *scan) list(i int) int {
 	}
 }
 
-// member reports a member of the outermost object to the Parser. key is without quotes; value is
+// member reports a member that the Parser may take. key is without quotes; value is
 // raw.
 func (s *scan) member(key, value []byte) {
 	if value[0] == '[' && string(key) == "PRIORITY" {
@@ -160,9 +160,7 @@ func (s *scan) member(key, value []byte) {
 			value = first
 		}
 	}
-	if s.ev.mayTake(key) {
-		s.p.field(s.ev, key, unquoted(value), value[0] != '"')
-	}
+	s.p.field(s.ev, key, unquoted(value), value[0] != '"')
 }
 
 // text scans the rest of a string from b[i], eight bytes at a time, like package jsontext.

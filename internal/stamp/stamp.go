@@ -185,7 +185,7 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 	if year|month|day|hour|minute|sec < 0 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || sec > 59 {
 		return t, false
 	}
-	nsec, unit := 0, int(time.Second)
+	nsec := 0
 	if n > 19 {
 		if b[19] != '.' || n == 20 {
 			return t, false
@@ -194,8 +194,10 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 			if !isDigit(c) {
 				return t, false
 			}
-			unit /= 10
-			nsec += int(c-'0') * unit
+			nsec = 10*nsec + int(c-'0')
+		}
+		for range 29 - n { // digits that are missing from nine
+			nsec *= 10
 		}
 	}
 	t = time.Date(year, time.Month(month), day, hour, minute, sec, nsec, time.UTC)
