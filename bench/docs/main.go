@@ -83,47 +83,69 @@ func run(results, readme, chart string) error {
 		return fmt.Errorf("%s has no place for the table, between %q and %q", readme, begin, end)
 	}
 	where := strings.Join(machines, " and ")
-	if err := os.WriteFile(readme, []byte(before+begin+table(lines, where)+end+after), 0o666); err != nil {
+	if err := os.WriteFile(readme, []byte(before+begin+table(lines, where, slower(stored.Rows))+end+after), 0o666); err != nil {
 		return err
 	}
 	return os.WriteFile(chart, []byte(svg(lines, where)), 0o666)
 }
 
-// find returns the line for the measured row with the given name. It compares forebay's first
-// contender with the best competitor whose output is valid.
-func find(all []*harness.Result, name string) (l line, err error) {
-	for _, r := range all {
-		if r.Name != name {
-			continue
-		}
-		l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
-		l.machine = fmt.Sprintf("%s, %d processors, %s", r.Machine.CPU, r.Machine.Processors, r.Machine.GoVersion)
-		l.best = math.Inf(1)
-		for _, c := range r.Columns {
-			switch {
-			case len(c.Values) == 0:
-			case c.Kind == "ours" && l.ours == 0:
-				l.ours = c.Median
-			case c.Kind == "rival" && len(c.Invalid) == 0 && c.Median < l.best:
-				l.best, l.rival = c.Median, c.Name
-			}
-			if c.Kind == "rival" && len(c.Invalid) == 0 && len(c.Values) > 0 {
-				l.rivals = append(l.rivals, rival{c.Name, c.Median})
-			}
-		}
-		if l.ours == 0 || l.rival == "" {
-			return l, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
-		}
-		l.ratio = l.ours / l.best
-		for i := range l.rivals {
-			l.rivals[i].times /= l.best
-		}
-		return l, nil
+// find returns the line for the measured row with the given name.
+func find(all []*harness.Result, name string) (line, error) {
+	i := slices.IndexFunc(all, func(r *harness.Result) bool { return r.Name == name })
+	if i < 0 {
+		return line{}, fmt.Errorf("row %s is missing; run make bench ROWS='^%s$'", name, name)
 	}
-	return l, fmt.Errorf("row %s is missing; run make bench ROWS='^%s$'", name, name)
+	l, ok := compare(all[i])
+	if !ok {
+		return line{}, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
+	}
+	return l, nil
 }
 
-func table(lines []line, where string) string {
+// compare compares forebay's first contender with the best competitor whose output is valid. It
+// returns false if one of them has no figures.
+func compare(r *harness.Result) (l line, ok bool) {
+	var ours, best *harness.Column
+	var rivals []*harness.Column
+	for i := range r.Columns {
+		switch c := &r.Columns[i]; {
+		case len(c.Values) == 0:
+		case c.Kind == "ours" && ours == nil:
+			ours = c
+		case c.Kind == "rival" && len(c.Invalid) == 0:
+			rivals = append(rivals, c)
+			if best == nil || c.Median < best.Median {
+				best = c
+			}
+		}
+	}
+	if ours == nil || best == nil {
+		return l, false
+	}
+	for _, c := range rivals {
+		l.rivals = append(l.rivals, rival{c.Name, harness.Ratio(c, best)})
+	}
+	l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
+	l.machine = fmt.Sprintf("%s, %d processors, %s", r.Machine.CPU, r.Machine.Processors, r.Machine.GoVersion)
+	l.ours, l.best, l.rival, l.ratio = ours.Median, best.Median, best.Name, harness.Ratio(ours, best)
+	return l, true
+}
+
+// slower lists the measured rows in which a competitor is faster, without those of the table.
+func slower(all []*harness.Result) string {
+	var out []string
+	for _, r := range all {
+		if slices.ContainsFunc(rows, func(shown struct{ name, text string }) bool { return shown.name == r.Name }) {
+			continue
+		}
+		if l, ok := compare(r); ok && l.ratio > 1 {
+			out = append(out, fmt.Sprintf("`%s` (%s × %s)", r.Name, short(l.ratio), l.rival))
+		}
+	}
+	return strings.Join(out, ",\n")
+}
+
+func table(lines []line, where, slower string) string {
 	var sb strings.Builder
 	sb.WriteString("| | forebay | best competitor | ratio | row |\n|---|---|---|---|---|\n")
 	first, last := lines[0].date, lines[0].date
@@ -141,7 +163,12 @@ func table(lines []line, where string) string {
 	if last != first {
 		days += " to " + last
 	}
-	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of one run\nin which all contenders alternate. Competitors with invalid output are excluded.\n", where, days)
+	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of a run\n"+
+		"in which all contenders of the row alternate; the ratio is the median of the ratios of its rounds. Competitors\n"+
+		"with invalid output are excluded.\n", where, days)
+	if slower != "" {
+		fmt.Fprintf(&sb, "\nA competitor is also faster in these rows, which are not in the table:\n%s.\nA sync.Pool neither clears buffers nor limits their size.\n", slower)
+	}
 	return sb.String()
 }
 

@@ -98,7 +98,7 @@ func (r *Result) finish(row *Row) {
 	if ref != nil {
 		for i := range r.Columns {
 			if c := &r.Columns[i]; c.measured() {
-				c.Ratio = ratio(c, ref)
+				c.Ratio = Ratio(c, ref)
 			}
 		}
 	}

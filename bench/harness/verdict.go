@@ -76,7 +76,7 @@ func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string)
 // Versus requires that the time of ours is at most factor times the time of the contender ref.
 func Versus(ours, ref string, factor float64) Verdict {
 	return needs(factor, func(r *Result, c []*Column) Check {
-		q := ratio(c[0], c[1])
+		q := Ratio(c[0], c[1])
 		check := atMost(q, factor, "%s %.2f × %s (target ≤ %.2f)", ours, q, c[1].Name, factor)
 		if r.Others >= busyShare && c[1].CPU > 0 {
 			check.Aside = fmt.Sprintf("by processor time %.2f", c[0].CPU/c[1].CPU)
@@ -93,7 +93,7 @@ func VersusFastest(ours string, factor float64) Verdict {
 	return func(r *Result) []Check {
 		checks := versus(r)
 		if any := r.Fastest(false); checks[0].Status != NotMeasured && any != r.Fastest(true) {
-			text := fmt.Sprintf("%.2f × %s, whose output is invalid (%s)", ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; "))
+			text := fmt.Sprintf("%.2f × %s, whose output is invalid (%s)", Ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; "))
 			checks[0].Aside = strings.TrimPrefix(checks[0].Aside+"; "+text, "; ")
 		}
 		return checks
@@ -123,7 +123,8 @@ func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	}, ours, fastest, floor)
 }
 
-func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
+// Ratio returns the time of a relative to the time of b: the median of the quotients of the rounds.
+func Ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
 // allocsSlack is tolerated above the limit, because goroutines, timers and refilled pools allocate
 // once per sample or garbage collection.
