@@ -28,7 +28,6 @@ import (
 type Poster struct {
 	Post  func(v any)
 	Drain func() error
-	First uint64 // number of events that were sent before the first call of Post
 }
 
 // A Setup describes the load and the receiver for one row of the results.
@@ -56,9 +55,6 @@ func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr str
 				}
 			}
 			return nil
-		}
-		if err := await(p.First); err != nil {
-			return nil, errors.Join(err, r.Close())
 		}
 		events, bytes, posted := r.Events.Load(), r.Bytes.Load(), uint64(0)
 		sub := &h.Subject{
@@ -95,13 +91,12 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 		// Competitors connect in their constructor. A Logger connects when its first record is
 		// posted and, without acknowledgements, waits briefly after connecting. Therefore the
 		// connection is made here.
-		const first = 2
-		for range first {
+		for range 2 {
 			if err := errors.Join(l.Post(Tag, event), l.Flush(context.Background())); err != nil {
 				return nil, errors.Join(err, drain())
 			}
 		}
-		return &Poster{First: first, Drain: drain, Post: func(v any) {
+		return &Poster{Drain: drain, Post: func(v any) {
 			if err := l.Post(Tag, v); err != nil {
 				panic(err)
 			}

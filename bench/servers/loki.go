@@ -83,34 +83,46 @@ func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	}
 }
 
-// clientGo returns a contender that sends the lines of slog's JSON handler through loki-client-go.
-func clientGo(exception bool) h.Contender {
-	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", New: func(*h.Env) (*h.Subject, error) {
+// lokiRival returns a contender that logs through loki-client-go. loop returns the loop over the
+// records.
+func lokiRival(name, note string, exception bool, loop func(*rival.Client, []slog.Record) func(int, int)) h.Contender {
+	return h.Contender{Name: name, Kind: h.Rival, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
 		c, err := newClient(s)
 		if err != nil {
 			return nil, err
 		}
-		var buf bytes.Buffer
-		js := slog.NewJSONHandler(&buf, nil)
-		recs := withLogValuers(records(exception))
-		labels := map[slog.Level]model.LabelSet{}
-		for _, l := range []slog.Level{slog.LevelInfo, slog.LevelError} {
-			labels[l] = model.LabelSet{"app": label, "level": model.LabelValue(l.String())}
-		}
-		ctx := context.Background()
-		n0 := uint64(0)
-		return &h.Subject{Run: func(_, n int) {
-			for i := range n {
-				r := &recs[i%len(recs)]
-				buf.Reset()
-				js.Handle(ctx, *r)
-				c.Handle(labels[r.Level], r.Time, string(buf.Bytes()[:buf.Len()-1]))
-			}
-			n0 += uint64(n)
-		}, Drain: func() error { c.Stop(); return nil },
-			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
+		run, logged := loop(c, withLogValuers(records(exception))), uint64(0)
+		return &h.Subject{
+			Run:   func(w, n int) { run(w, n); logged += uint64(n) },
+			Drain: func() error { c.Stop(); return nil },
+			Tally: func() (h.Tally, error) { return h.Tally{Records: logged, Bytes: s.bytes.Load()}, nil },
+		}, nil
 	}}
+}
+
+// linesOfJSONHandler logs the lines of slog's JSON handler.
+func linesOfJSONHandler(c *rival.Client, recs []slog.Record) func(int, int) {
+	var buf bytes.Buffer
+	js, ctx := slog.NewJSONHandler(&buf, nil), context.Background()
+	labels := map[slog.Level]model.LabelSet{}
+	for _, l := range []slog.Level{slog.LevelInfo, slog.LevelError} {
+		labels[l] = model.LabelSet{"app": label, "level": model.LabelValue(l.String())}
+	}
+	return func(_, n int) {
+		for i := range n {
+			r := &recs[i%len(recs)]
+			buf.Reset()
+			js.Handle(ctx, *r)
+			c.Handle(labels[r.Level], r.Time, string(buf.Bytes()[:buf.Len()-1]))
+		}
+	}
+}
+
+// slogLoki logs through samber/slog-loki with its default settings, in which every attribute becomes
+// a label.
+func slogLoki(c *rival.Client, recs []slog.Record) func(int, int) {
+	return throughHandler(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), recs)
 }
 
 // withLogValuers returns the records with each error replaced with a slog.LogValuer, the usual
@@ -140,22 +152,6 @@ func (x exception) LogValue() slog.Value {
 		attrs = append(attrs, slog.Any("Inner", exception{in}))
 	}
 	return slog.GroupValue(attrs...)
-}
-
-// slogLoki returns a contender that logs through samber/slog-loki with its default settings, in
-// which every attribute becomes a label.
-func slogLoki(exception bool) h.Contender {
-	return h.Contender{Name: "slog-loki", Kind: h.Rival, Note: "3.5.2, defaults", New: func(*h.Env) (*h.Subject, error) {
-		s := newSink204()
-		c, err := newClient(s)
-		if err != nil {
-			return nil, err
-		}
-		n0 := uint64(0)
-		run := throughHandler(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), withLogValuers(records(exception)))
-		return &h.Subject{Run: func(w, n int) { run(w, n); n0 += uint64(n) }, Drain: func() error { c.Stop(); return nil },
-			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
-	}}
 }
 
 func newClient(s *sink204) (*rival.Client, error) {
@@ -194,12 +190,13 @@ func init() {
 			Name: r.name, What: "10000 prebuilt events, one stream, proto and snappy, new logger, until closed",
 			Target:    fmt.Sprintf("≤ %.3f × loki-client-go, ≤ %.2f MB in all, ≤ 0.02 allocs/op", r.factor, r.mb),
 			Reference: "loki-client-go", MaxOps: distinct,
-			Contenders: []h.Contender{toLoki(name, handler, r.exception), toLoki("native", native, r.exception), clientGo(r.exception)},
+			Contenders: []h.Contender{toLoki(name, handler, r.exception), toLoki("native", native, r.exception),
+				lokiRival("loki-client-go", "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", r.exception, linesOfJSONHandler)},
 			Verdict: h.All(h.Versus("native", "loki-client-go", r.factor), h.Allocs(name, 0.02), h.Allocs("native", 0.02),
 				h.AllocBytes(name, r.mb*1e6/distinct), h.AllocBytes("native", r.mb*1e6/distinct)),
 		}
 		if !r.exception {
-			row.Contenders = append(row.Contenders, slogLoki(r.exception))
+			row.Contenders = append(row.Contenders, lokiRival("slog-loki", "3.5.2, defaults", r.exception, slogLoki))
 			row.Verdict = h.All(row.Verdict, h.Versus("native", "slog-loki", 1./25))
 			row.Target += ", 25 × as fast as slog-loki"
 		}
