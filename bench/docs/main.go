@@ -24,8 +24,8 @@ var rows = []struct{ name, text string }{
 	{"file/unbuffered-1g", "6 fields, one write(2) for each record"},
 	{"pipeline/file-10g", "6 fields to a file, buffered, 10 goroutines"},
 	{"slab/file-10g", "the buffer alone, encoded records of 256 B"},
-	{"stall/5ms", "p99 of a call while the file stalls for 5 ms"},
-	{"fluent/post-map26", "a map of 26 strings to a Forward server"},
+	{"stall/5ms", "p99 of a call while a destination stalls 5 ms"},
+	{"fluent/post-map26", "a map of 26 strings over Forward, unacknowledged"},
 	{"fluent/acked-1ms", "the same, acknowledged, with a 1 ms round trip"},
 }
 

@@ -43,8 +43,8 @@ func Buffered(dst io.Writer, s rivals.Scenario) *harness.Subject {
 }
 
 // LogToFile logs the records of s through forebay.New with forebay.File, which opens the file by its
-// name. Its Drain calls Flush
-// instead of Close, because Close syncs the file, which no competitor does.
+// name. Its Drain calls Flush instead of Close, because Close syncs the file, which no competitor
+// does.
 func LogToFile(s rivals.Scenario) func(*os.File) (*harness.Subject, error) {
 	return toFile(func(log *forebay.Logger) rivals.Run { return logger(log, s) })
 }

@@ -93,7 +93,8 @@ type PlainUser struct {
 // Mixed describes the fields of TenMixed in the table.
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
 
-// Level returns the level of the logger. The records have the level info.
+// Level returns the level of the logger. The records have the level info. Adapters divide by four,
+// the distance between two levels of slog.
 func (s Scenario) Level() slog.Level {
 	if s == Disabled {
 		return slog.LevelWarn
