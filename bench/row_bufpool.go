@@ -111,24 +111,24 @@ func init() {
 			contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
 		}
 	}
-	noAllocs := h.All(h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero))
 	small, medium := []int{64, 128, 256, 512}, []int{kib, 4 * kib, 16 * kib, 64 * kib}
 	smalls := sizePattern{"small", "64, 128, 256 and 512 B in turn, each a class", small, small}
+	versus := func(ref string, zeroingFactor, noZeroFactor float64) []h.Target {
+		return []h.Target{h.Versus(zeroing, ref, zeroingFactor), h.Versus(noZero, ref, noZeroFactor)}
+	}
+	noAllocs := []h.Target{h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero)}
 	for _, r := range []struct {
 		sizePattern
-		target  string
-		verdict h.Verdict
+		targets []h.Target
 	}{
-		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium},
-			"0 allocations, ≥ 8 × faster than make, NoZero ≥ 50 ×", h.All(noAllocs, h.Versus(zeroing, "make", 1./8), h.Versus(noZero, "make", 1./50))},
-		{smalls, "0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium}, append(versus("make", 1./8, 1./50), noAllocs...)},
+		{smalls, append(versus(barePair, perBare, perBare), noAllocs...)},
 		{sizePattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}},
-			"≤ 1.1 × make", h.All(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))},
-		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}},
-			"0 allocations, ≤ 2.2 × a bare sync.Pool pair", h.All(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare))},
+			versus("make", 1.1, 1.1)},
+		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}}, append(versus(barePair, perBare, perBare), noAllocs...)},
 	} {
 		p := r.sizePattern
-		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Target: r.target, Reference: barePair, Warm: 1000, Verdict: r.verdict,
+		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Reference: barePair, Warm: 1000, Targets: r.targets,
 			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
 				contender(barePair, h.Reference, "of a pointer", p, barePool))}
 		if p.name == "oversize" {
@@ -138,8 +138,8 @@ func init() {
 	}
 	row := h.Row{
 		Name: "bufpool/parallel", What: "64 to 512 B in turn, by 2 and by 10 goroutines; ns of all together per operation",
-		Target: "10 goroutines ≥ the throughput of 2, 0 allocations", Warm: 1000, MinCPU: 2, Reference: "sync.Pool 10g",
-		Verdict: h.All(h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing+" 10g"), h.ZeroAllocs(noZero+" 10g")),
+		Warm: 1000, MinCPU: 2, Reference: "sync.Pool 10g",
+		Targets: []h.Target{h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing + " 10g"), h.ZeroAllocs(noZero + " 10g")},
 	}
 	for _, c := range pools(smalls) {
 		two, ten := c, c

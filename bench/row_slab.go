@@ -57,7 +57,7 @@ func init() {
 	)
 	h.Register(h.Row{
 		Name: "slab/discard-1g", What: "records of 256 B, slabs 8 × 64 KiB, 1 goroutine, discard, drain timed",
-		Target: "≤ 1.2 × a bare mutex + copy", Reference: floor,
+		Reference: floor,
 		Contenders: []h.Contender{
 			writerTo(write, h.Ours, "as an io.Writer", 256, newSlabs(64<<10, 8)),
 			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 256,
@@ -66,7 +66,7 @@ func init() {
 			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
 			writerTo(source, h.Rival, "8 × 64 KiB", 256, newSource),
 		},
-		Verdict: h.Versus(write, floor, 1.2),
+		Targets: []h.Target{h.Versus(write, floor, 1.2)},
 	})
 	for _, r := range []struct {
 		name string
@@ -76,7 +76,6 @@ func init() {
 		h.Register(h.Row{
 			Name: r.name, What: fmt.Sprintf("records of %d B, slabs 8 × 64 KiB, 10 goroutines, file, drain timed, no fsync; ", r.size) +
 				"\"reserved\": the blocks of the whole file were reserved in advance",
-			Target:    "≤ 0.7 × bufio+mutex, ≤ 0.8 × with both reserved, ≤ 0.75 × zap BufferedWriteSyncer, ≤ 0.8 × the slab writer of the source document",
 			Reference: buf, Goroutines: 10, MaxOps: fileOps,
 			Contenders: []h.Contender{
 				rivals.RecordsToFile(write, h.Ours, "as an io.Writer, before file.Open, Close included", r.size, own.ToFile(slabs8)),
@@ -87,8 +86,8 @@ func init() {
 				rivals.RecordsToFile(source+reserved, h.Reference, "", r.size, rivals.Reserved(whole, rivals.Over(newSource))),
 				rivals.RecordsToFile(buf+reserved, h.Reference, bigBuf, r.size, rivals.Reserved(whole, rivals.Over(newBufio))),
 			},
-			Verdict: h.All(h.Versus(write, buf, 0.7), h.Versus(write+reserved, buf+reserved, 0.8), h.Versus(write, zapBWS, 0.75),
-				h.Versus(write, source, 0.8), h.Versus(write+reserved, source+reserved, 0.8)),
+			Targets: []h.Target{h.Versus(write, buf, 0.7), h.Versus(write+reserved, buf+reserved, 0.8), h.Versus(write, zapBWS, 0.75),
+				h.Versus(write, source, 0.8), h.Versus(write+reserved, source+reserved, 0.8)},
 		})
 	}
 }

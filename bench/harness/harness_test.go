@@ -67,7 +67,7 @@ func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 
 func run(t *testing.T, row Row) *Result {
 	t.Helper()
-	row.Name, row.Target = "test", "target"
+	row.Name = "test"
 	res, err := Run(row, Options{Count: 3, Benchtime: time.Millisecond, Dir: t.TempDir(), Seed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestRunComparesAndJudges(t *testing.T) {
 			{Name: "wrong", New: spin(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
 			{Name: "floor", Kind: Reference, New: spin(100*time.Nanosecond, 0)},
 		},
-		Verdict: All(VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)),
+		Targets: []Target{VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)},
 	})
 	if res.Reference != "slow" {
 		t.Errorf("reference %q, want the valid rival", res.Reference)
@@ -113,8 +113,8 @@ func TestRunComparesAndJudges(t *testing.T) {
 	}
 }
 
-// A verdict compares a contender with reference contenders of the same run.
-func TestVerdictsUseReferencesOfRun(t *testing.T) {
+// A target compares a contender with reference contenders of the same run.
+func TestTargetsUseReferencesOfRun(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
@@ -129,10 +129,10 @@ func TestVerdictsUseReferencesOfRun(t *testing.T) {
 		col("floor", Reference, nil, 40, 140, 40),
 	}}
 	for _, c := range []struct {
-		name    string
-		verdict Verdict
-		got     float64
-		want    Status
+		name   string
+		target Target
+		got    float64
+		want   Status
 	}{
 		{"processor time", CPUVersusFastest("we", 0.6), 0.6, OK},
 		{"processor time, short", CPUVersusFastest("we", 0.5), 0.6, Short},
@@ -141,12 +141,12 @@ func TestVerdictsUseReferencesOfRun(t *testing.T) {
 		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
 		{"not ours", CPUVersusFastest("none", 1), 0, NotMeasured},
 	} {
-		checks := c.verdict(r)
-		if len(checks) != 1 || checks[0].Status != c.want || math.Abs(checks[0].Got-c.got) > 1e-9 {
-			t.Errorf("%s: %+v", c.name, checks)
+		if check := c.target.check(r); check.Status != c.want || math.Abs(check.Got-c.got) > 1e-9 {
+			t.Errorf("%s: %+v", c.name, check)
 		}
 	}
-	if c := CPUVersusFastest("we", 1)(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
+	alone := CPUVersusFastest("we", 1)
+	if c := alone.check(&Result{Columns: r.Columns[:1]}); c.Status != NotMeasured {
 		t.Errorf("without a rival: %+v", c)
 	}
 }
@@ -169,7 +169,7 @@ func TestRunReportsWhatFails(t *testing.T) {
 		}}, "busy"},
 	} {
 		tc.c.Name, tc.c.Kind = "we", Ours
-		res := run(t, Row{Contenders: []Contender{tc.c, {Name: "other", New: ok}}, Verdict: VersusFastest("we", 1)})
+		res := run(t, Row{Contenders: []Contender{tc.c, {Name: "other", New: ok}}, Targets: []Target{VersusFastest("we", 1)}})
 		if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, tc.want) {
 			t.Errorf("%s: row is %q: %+v", name, res.Status, res.Checks)
 		}
@@ -185,7 +185,7 @@ func TestInvalidOutputOfOursIsShort(t *testing.T) {
 			{Name: "we", Kind: Ours, New: spin(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
 			{Name: "other", New: spin(10*time.Microsecond, 0)},
 		},
-		Verdict: VersusFastest("we", 1),
+		Targets: []Target{VersusFastest("we", 1)},
 	})
 	if res.Status != Short {
 		t.Errorf("row is %q: %+v", res.Status, res.Checks)
@@ -196,7 +196,7 @@ func TestRowNeedsProcessors(t *testing.T) {
 	res := run(t, Row{
 		MinCPU:     runtime.NumCPU() + 1,
 		Contenders: []Contender{{Name: "we", Kind: Ours, New: func(*Env) (*Subject, error) { t.Error("measured"); return nil, nil }}},
-		Verdict:    ZeroAllocs("we"),
+		Targets:    []Target{ZeroAllocs("we")},
 	})
 	if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, "processors") {
 		t.Errorf("row is %q: %+v", res.Status, res.Checks)
@@ -297,7 +297,7 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	defer func() { registry = old }()
 	registry = nil
 	row := func(name string) Row {
-		return Row{Name: name, Target: "t", Verdict: ZeroAllocs("we"), Contenders: []Contender{{Name: "we", New: spin(0, 0)}}}
+		return Row{Name: name, Targets: []Target{ZeroAllocs("we")}, Contenders: []Contender{{Name: "we", New: spin(0, 0)}}}
 	}
 	Register(row("a"), row("b"), row("c"))
 	if got, err := Select("[ac]"); err != nil || len(got) != 2 || got[1].Name != "c" {
@@ -406,7 +406,7 @@ func TestContendersAreInterleaved(t *testing.T) {
 	mk := func(name string) Contender {
 		return Contender{Name: name, Sample: func(*Env) (*Sample, error) { order += name; return &Sample{Value: 1}, nil }}
 	}
-	row := Row{Name: "test", Target: "t", Contenders: []Contender{mk("a"), mk("b"), mk("c")}, Verdict: ZeroAllocs("a")}
+	row := Row{Name: "test", Contenders: []Contender{mk("a"), mk("b"), mk("c")}, Targets: []Target{ZeroAllocs("a")}}
 	seen := map[string]bool{}
 	if _, err := Run(row, Options{Count: 20, Dir: t.TempDir(), Seed: 7}); err != nil {
 		t.Fatal(err)

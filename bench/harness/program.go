@@ -28,7 +28,7 @@ func Program(out string, benchtime time.Duration) int {
 	}
 	if *list {
 		for _, r := range selected {
-			fmt.Printf("%-24s %s\n", r.Name, r.Target)
+			fmt.Printf("%-24s %-8s %s\n", r.Name, r.unit(), r.target())
 		}
 		return 0
 	}

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Kind is the role of a contender in a row.
@@ -18,7 +19,6 @@ const (
 type Row struct {
 	Name       string // group and name, such as "json/message"
 	What       string // description of the records and conditions
-	Target     string // description of the target
 	Unit       string // unit of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
 	Goroutines int    // number of goroutines that execute the operations of a sample; default 1, see also Contender
@@ -29,7 +29,7 @@ type Row struct {
 	Silent     bool   // the row requires that no record reaches the destination
 
 	Contenders []Contender
-	Verdict    Verdict // computes the checks of the row; required
+	Targets    []Target
 }
 
 // A Contender is one column of a row.
@@ -99,6 +99,15 @@ func (r *Row) goroutines(c *Contender) int {
 		return c.Goroutines
 	}
 	return max(r.Goroutines, 1)
+}
+
+// target returns the targets in words.
+func (r *Row) target() string {
+	texts := make([]string, len(r.Targets))
+	for i, t := range r.Targets {
+		texts[i] = t.text
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (r *Row) unit() string {

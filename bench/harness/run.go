@@ -26,12 +26,12 @@ type Options struct {
 // error is reported and it is not measured again.
 func Run(row Row, o Options) (*Result, error) {
 	res := &Result{
-		Name: row.Name, What: row.What, Target: row.Target, Unit: row.unit(),
+		Name: row.Name, What: row.What, Target: row.target(), Unit: row.unit(),
 		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),
 	}
 	if n := runtime.NumCPU(); n < row.MinCPU {
 		res.Status = NotMeasured
-		res.Checks = []Check{missing(0, fmt.Sprintf("needs %d processors, this machine has %d", row.MinCPU, n))}
+		res.Checks = []Check{{Text: fmt.Sprintf("needs %d processors, this machine has %d", row.MinCPU, n), Status: NotMeasured}}
 		return res, nil
 	}
 	dir, err := os.MkdirTemp(o.Dir, "forebay-bench-*")

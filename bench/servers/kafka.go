@@ -118,13 +118,13 @@ func init() {
 		h.Register(h.Row{
 			Name:   "kafka/" + z.name,
 			What:   fmt.Sprintf("up to %d records of %d bytes into kfake, one partition, acks=all, compression %s, until stored", most, size, z.name),
-			Target: "≤ 1.0 × franz-go with the same headers", MaxOps: most, Reference: "franz-go",
+			MaxOps: most, Reference: "franz-go",
 			Contenders: []h.Contender{
 				{Name: name, Kind: h.Ours, Note: "window 4", New: toKafka(z.name)},
 				{Name: "franz-go", Kind: h.Rival, Note: "Produce, the same headers", New: franz(z.codec, true)},
 				{Name: "franz-go, values only", Kind: h.Reference, Note: "Produce without headers", New: franz(z.codec, false)},
 			},
-			Verdict: h.Versus(name, "franz-go", 1.0),
+			Targets: []h.Target{h.Versus(name, "franz-go", 1.0)},
 		})
 	}
 }

@@ -1,0 +1,186 @@
+package harness
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Status is the outcome of a check or of a row.
+type Status string
+
+const (
+	OK          Status = "ok"
+	Short       Status = "SHORT" // measured, but the target is not met
+	NotMeasured Status = "not measured"
+)
+
+// A Check is the result of a target.
+type Check struct {
+	Text   string  `json:"text"`  // the target and the measured figures in words, or the reason why there are none
+	Got    float64 `json:"got"`   // the measured figure; 0 if not measured
+	Limit  float64 `json:"limit"` // the largest value of Got that meets the target
+	Status Status  `json:"status"`
+	Aside  string  `json:"aside,omitempty"` // an additional remark
+}
+
+// A Target is a condition on the figures of a row.
+type Target struct {
+	text       string // the condition in words
+	limit      float64
+	contenders []string                          // names of the contenders that the condition needs
+	measure    func(*Result, []*Column) Measured // computes the figure from the columns of these contenders
+}
+
+// Measured is the figure to which a target applies, in numbers and in words.
+type Measured struct {
+	got         float64
+	text, aside string
+}
+
+// fastest, as the name of a contender, selects the fastest competitor with valid output.
+const fastest = "the fastest valid competitor"
+
+// check returns the check of the target. If one of its contenders was not measured, the check has
+// no figures.
+func (t *Target) check(r *Result) Check {
+	c := Check{Limit: t.limit, Status: NotMeasured}
+	cols := make([]*Column, len(t.contenders))
+	for i, name := range t.contenders {
+		if name == fastest {
+			cols[i], c.Text = r.Fastest(true), "no valid rival was measured"
+		} else {
+			cols[i], c.Text = r.Column(name), r.failure(name)
+		}
+		if cols[i] == nil {
+			return c
+		}
+	}
+	m := t.measure(r, cols)
+	c.Got, c.Text, c.Aside, c.Status = m.got, t.text+": "+m.text, m.aside, Short
+	if m.got <= t.limit {
+		c.Status = OK
+	}
+	return c
+}
+
+// Versus requires that the time of ours is at most factor times the time of the contender ref.
+func Versus(ours, ref string, factor float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %.3g × %s", ours, factor, ref), factor, []string{ours, ref}, func(r *Result, c []*Column) Measured {
+		q := Ratio(c[0], c[1])
+		var asides []string
+		if r.Others >= busyShare && c[1].CPU > 0 {
+			asides = append(asides, fmt.Sprintf("by processor time %.2f", c[0].CPU/c[1].CPU))
+		}
+		if any := r.Fastest(false); ref == fastest && any != c[1] {
+			asides = append(asides, fmt.Sprintf("%.2f × %s, whose output is invalid (%s)", Ratio(c[0], any), any.Name, strings.Join(any.Invalid, "; ")))
+		}
+		return Measured{q, fmt.Sprintf("%.2f × %s", q, c[1].Name), strings.Join(asides, "; ")}
+	}}
+}
+
+// VersusFastest requires that the time of ours is at most factor times the time of the fastest
+// competitor with valid output. If a competitor with invalid output is faster, the check mentions
+// it.
+func VersusFastest(ours string, factor float64) Target { return Versus(ours, fastest, factor) }
+
+// CPUVersusFastest is like VersusFastest, but compares processor times.
+func CPUVersusFastest(ours string, factor float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %.3g × %s by processor time", ours, factor, fastest), factor, []string{ours, fastest}, func(_ *Result, c []*Column) Measured {
+		q := c[0].CPU / c[1].CPU
+		return Measured{got: q, text: fmt.Sprintf("%.2f × %s", q, c[1].Name)}
+	}}
+}
+
+// ShareVersusFastest is like VersusFastest, but first subtracts the time of the contender floor
+// from both times. The contender floor measures a cost that no contender can avoid, such as a call
+// that does nothing.
+func ShareVersusFastest(ours, floor string, factor float64) Target {
+	text := fmt.Sprintf("%s ≤ %.3g × %s, both without %s", ours, factor, fastest, floor)
+	return Target{text, factor, []string{ours, fastest, floor}, func(_ *Result, c []*Column) Measured {
+		a, b, f := c[0].Values, c[1].Values, c[2].Values
+		q := make([]float64, min(len(a), len(b), len(f)))
+		for i := range q {
+			q[i] = (a[i] - f[i]) / (b[i] - f[i])
+		}
+		share := Median(q)
+		return Measured{got: share, text: fmt.Sprintf("%.2f × %s", share, c[1].Name)}
+	}}
+}
+
+// Ratio returns the time of a relative to the time of b: the median of the quotients of the rounds.
+func Ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
+
+// allocsSlack is tolerated above the limit, because goroutines, timers and refilled pools allocate
+// once per sample or garbage collection.
+const allocsSlack = 0.01
+
+// ZeroAllocs requires that an operation does not allocate.
+func ZeroAllocs(ours string) Target { return Allocs(ours, 0) }
+
+// Allocs requires that an operation makes at most limit allocations.
+func Allocs(ours string, limit float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %g allocs/op", ours, limit), max(limit, allocsSlack), []string{ours}, func(_ *Result, c []*Column) Measured {
+		return Measured{got: c[0].Allocs, text: figure(c[0].Allocs)}
+	}}
+}
+
+// AllocsVersus requires that an operation of ours makes no more allocations than one of ref.
+func AllocsVersus(ours, ref string) Target {
+	return Target{fmt.Sprintf("%s allocs/op ≤ %s", ours, ref), allocsSlack, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
+		return Measured{got: c[0].Allocs - c[1].Allocs, text: figure(c[0].Allocs) + " and " + figure(c[1].Allocs)}
+	}}
+}
+
+// AllocBytes requires that an operation allocates at most limit bytes.
+func AllocBytes(ours string, limit float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %.3g B/op", ours, limit), limit, []string{ours}, func(_ *Result, c []*Column) Measured {
+		return Measured{got: c[0].AllocBytes, text: figure(c[0].AllocBytes)}
+	}}
+}
+
+// AtMost requires that the median of the contender is at most limit, in the unit of the row.
+func AtMost(ours string, limit float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %g", ours, limit), limit, []string{ours}, func(r *Result, c []*Column) Measured {
+		return Measured{got: c[0].Median, text: figure(c[0].Median) + " " + r.Unit}
+	}}
+}
+
+// Difference requires that the median of ours is at most extra units larger than the median of ref.
+func Difference(ours, ref string, extra float64) Target {
+	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
+		d := c[0].Median - c[1].Median
+		return Measured{got: d, text: "+ " + figure(d)}
+	}}
+}
+
+// Figure requires that the figure key in More is at most limit.
+func Figure(ours, key string, limit float64) Target {
+	return Target{fmt.Sprintf("%s %s ≤ %g", ours, key, limit), limit, []string{ours}, func(_ *Result, c []*Column) Measured {
+		return Measured{got: c[0].More[key], text: figure(c[0].More[key])}
+	}}
+}
+
+// FigureVersus requires that the figure key in More is at most the same figure of ref plus extra.
+func FigureVersus(ours, ref, key string, extra float64) Target {
+	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
+		got, of := c[0].More[key], c[1].More[key]
+		return Measured{got: got - of, text: figure(got) + " and " + figure(of)}
+	}}
+}
+
+// judge computes the checks and the status of a row. The status is Short if a check is not met,
+// NotMeasured if none is unmet but one has no figures, and OK if all are met.
+func judge(row *Row, r *Result) {
+	for i := range row.Targets {
+		r.Checks = append(r.Checks, row.Targets[i].check(r))
+	}
+	for _, c := range r.columns(func(c *Column) bool { return c.kind == Ours && len(c.Invalid) > 0 }) {
+		r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
+	}
+	r.Status = OK
+	for _, c := range r.Checks {
+		if c.Status == Short || c.Status == NotMeasured && r.Status == OK {
+			r.Status = c.Status
+		}
+	}
+}
