@@ -102,7 +102,6 @@ func group(name string) string {
 // Print writes the contenders of the row as a table, the fastest first, and the checks of the row.
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.What)
-	fmt.Fprintf(w, "target: %s\n", r.Target)
 	cols := slices.SortedStableFunc(slices.Values(r.Columns), func(a, b Column) int {
 		if a.measured() && b.measured() {
 			return cmp.Compare(a.Median, b.Median)
@@ -179,14 +178,13 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 	fmt.Fprintln(w)
 }
 
-// Summary prints one line for each row: its name, its target, its status and the texts of its
-// checks.
+// Summary prints one line for each row: its name, its status and the texts of its checks.
 func (rep *Report) Summary(w io.Writer) {
 	m := rep.Machine
 	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",
 		m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "row\ttarget\tverdict\tfound")
+	fmt.Fprintln(tw, "row\tverdict\ttargets and figures")
 	count := map[Status]int{}
 	for _, r := range rep.Rows {
 		count[r.Status]++
@@ -200,7 +198,7 @@ func (rep *Report) Summary(w io.Writer) {
 		if r.Others >= busyShare {
 			busy = fmt.Sprintf(" (machine %.0f %% busy with others)", 100*r.Others)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%s\n", r.Name, r.Target, r.Status, strings.Join(found, "; "), busy)
+		fmt.Fprintf(tw, "%s\t%s\t%s%s\n", r.Name, r.Status, strings.Join(found, "; "), busy)
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\n%d rows: %d ok, %d short, %d not measured\n",
