@@ -6,6 +6,7 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/IBM/fluent-forward-go v0.4.0
 	github.com/forebay-log/forebay v0.0.0
+	github.com/golang/snappy v1.0.0
 	github.com/phuslu/log v1.0.121
 	github.com/rs/zerolog v1.35.1
 	go.uber.org/zap v1.28.0

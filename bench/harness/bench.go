@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 		n = min(n, row.MaxOps)
 	}
 	s, err := measure(row, c, env, n)
+	if errors.Is(err, ErrAbsent) {
+		b.Skip(err)
+	}
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,12 +1,17 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"sync"
 	"time"
 )
+
+// ErrAbsent is returned by a contender that does not exist on this machine, such as a daemon. The
+// report shows the contender without figures.
+var ErrAbsent = errors.New("absent")
 
 // Env contains the parameters of the run that contenders need.
 type Env struct {
