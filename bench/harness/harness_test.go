@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -44,16 +45,15 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	}
 }
 
-// spin returns a constructor of a subject. Its operation takes about d, and its tally has fewer
-// records than were written; lost is the difference.
-func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
+// sleep returns a constructor of a subject. Its operation takes d of the time of a bubble, and its
+// tally has fewer records than were written; lost is the difference.
+func sleep(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64
 		return &Subject{
 			Run: func(_, n int) {
 				for range n {
-					for end := time.Now().Add(d); time.Now().Before(end); {
-					}
+					time.Sleep(d)
 					done.Add(1)
 				}
 			},
@@ -65,23 +65,27 @@ func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	}
 }
 
-func run(t *testing.T, row Row) *Result {
+// run measures a row in a bubble, so that the figures do not depend on the machine.
+func run(t *testing.T, row Row) (res *Result) {
 	t.Helper()
 	row.Name = "test"
-	res, err := Run(row, Options{Count: 3, Benchtime: time.Millisecond, Dir: t.TempDir(), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if res, err = Run(row, Options{Count: 3, Benchtime: time.Millisecond, Dir: dir, Seed: 1}); err != nil {
+			t.Fatal(err)
+		}
+	})
 	return res
 }
 
 func TestRunComparesAndJudges(t *testing.T) {
 	res := run(t, Row{
 		Contenders: []Contender{
-			{Name: "we", Kind: Ours, New: spin(2*time.Microsecond, 0)},
-			{Name: "slow", New: spin(20*time.Microsecond, 0)},
-			{Name: "wrong", New: spin(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
-			{Name: "floor", Kind: Reference, New: spin(100*time.Nanosecond, 0)},
+			{Name: "we", Kind: Ours, New: sleep(2*time.Microsecond, 0)},
+			{Name: "slow", New: sleep(20*time.Microsecond, 0)},
+			{Name: "wrong", New: sleep(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
+			{Name: "floor", Kind: Reference, New: sleep(100*time.Nanosecond, 0)},
 		},
 		Targets: []Target{VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)},
 	})
@@ -152,12 +156,12 @@ func TestTargetsUseReferencesOfRun(t *testing.T) {
 }
 
 func TestRunReportsWhatFails(t *testing.T) {
-	ok := spin(time.Microsecond, 0)
+	ok := sleep(time.Microsecond, 0)
 	for name, tc := range map[string]struct {
 		c    Contender
 		want string
 	}{
-		"loss":  {Contender{New: spin(time.Microsecond, 1)}, "at the destination"},
+		"loss":  {Contender{New: sleep(time.Microsecond, 1)}, "at the destination"},
 		"error": {Contender{New: func(*Env) (*Subject, error) { return nil, errors.New("no such thing") }}, "no such thing"},
 		"panic": {Contender{New: func(*Env) (*Subject, error) { panic("oh") }}, "panic: oh"},
 		"own":   {Contender{Sample: func(*Env) (*Sample, error) { panic("oh") }}, "panic: oh"},
@@ -182,8 +186,8 @@ func TestRunReportsWhatFails(t *testing.T) {
 func TestInvalidOutputOfOursIsShort(t *testing.T) {
 	res := run(t, Row{
 		Contenders: []Contender{
-			{Name: "we", Kind: Ours, New: spin(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
-			{Name: "other", New: spin(10*time.Microsecond, 0)},
+			{Name: "we", Kind: Ours, New: sleep(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
+			{Name: "other", New: sleep(10*time.Microsecond, 0)},
 		},
 		Targets: []Target{VersusFastest("we", 1)},
 	})
@@ -246,7 +250,7 @@ func TestWorkIsDivided(t *testing.T) {
 }
 
 func TestSilentRowRequiresNoRecords(t *testing.T) {
-	noisy := Contender{Name: "we", New: spin(time.Microsecond, 0)}
+	noisy := Contender{Name: "we", New: sleep(time.Microsecond, 0)}
 	if _, err := measure(&Row{Silent: true}, &noisy, &Env{}, 3); err == nil {
 		t.Error("a record of a silent row went unnoticed")
 	}
@@ -297,7 +301,7 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	defer func() { registry = old }()
 	registry = nil
 	row := func(name string) Row {
-		return Row{Name: name, Targets: []Target{ZeroAllocs("we")}, Contenders: []Contender{{Name: "we", New: spin(0, 0)}}}
+		return Row{Name: name, Targets: []Target{ZeroAllocs("we")}, Contenders: []Contender{{Name: "we", New: sleep(0, 0)}}}
 	}
 	Register(row("a"), row("b"), row("c"))
 	if got, err := Select("[ac]"); err != nil || len(got) != 2 || got[1].Name != "c" {
