@@ -90,23 +90,25 @@ func (h *segmentHeader) append(dst []byte) []byte {
 }
 
 // readSegmentHeader reads the header of a file of the given size. It returns errTruncated for a
-// file that ends within its header or has only zeros there: such a file never held a frame.
+// file that a crash during its creation can leave: it ends before the content type, or has only
+// zeros. Any other file may contain frames, so a header that cannot be read is damage. A header
+// longer than the file also is, because its length may be the damaged part.
 func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 	var buf [segmentHeaderBytes + maxContentType]byte
 	p := buf[:min(size, int64(len(buf)))]
 	if err := readFull(f, p, 0); err != nil {
 		return h, err
 	}
-	if len(p) < segmentHeaderBytes || allZero(p[:segmentHeaderBytes]) {
+	zero, err := onlyZeros(f, p, 0, size)
+	if err != nil {
+		return h, err
+	}
+	if zero || len(p) < segmentHeaderBytes {
 		return h, errTruncated
 	}
 	n := segmentHeaderBytes + int(le.Uint16(p[14:]))
 	switch {
-	case string(p[:8]) != segmentMagic, n > len(buf):
-		return h, errHeader
-	case n > len(p):
-		return h, errTruncated
-	case crc32.Checksum(p[12:n], castagnoli) != le.Uint32(p[8:]):
+	case string(p[:8]) != segmentMagic, n > len(p), crc32.Checksum(p[12:n], castagnoli) != le.Uint32(p[8:]):
 		return h, errHeader
 	case le.Uint16(p[12:]) > formatVersion:
 		return h, errVersion
@@ -224,6 +226,23 @@ func readFull(f io.ReaderAt, p []byte, off int64) error {
 		return errTruncated
 	}
 	return err
+}
+
+// onlyZeros reports whether head, which was read at off, and the rest of a file of the given size
+// are zeros. After a loss of power, such blocks are allocated but not written. No Append leaves as
+// many of them as fit into the largest segment.
+func onlyZeros(f io.ReaderAt, head []byte, off, size int64) (bool, error) {
+	if !allZero(head) || size >= maxSegmentFile {
+		return false, nil
+	}
+	buf := make([]byte, 64<<10)
+	for off += int64(len(head)); off < size; off += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), size-off)]
+		if err := readFull(f, buf, off); err != nil || !allZero(buf) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // allZero reports whether all bytes of p are zero.

@@ -62,7 +62,7 @@ func (w *walk) header(h *frameHeader) error {
 	}
 	switch {
 	case !h.parse(p, w.seed):
-		zero, err := w.zerosToEnd(p)
+		zero, err := onlyZeros(w.f, p, w.off, w.size)
 		if zero {
 			err = errTorn
 		} else if err == nil {
@@ -80,22 +80,6 @@ func (w *walk) header(h *frameHeader) error {
 		return errTorn
 	}
 	return nil
-}
-
-// zerosToEnd reports whether head, the bytes of the next header, and the rest of the file are
-// zeros. After a loss of power, such blocks are allocated but not written.
-func (w *walk) zerosToEnd(head []byte) (bool, error) {
-	if !allZero(head) || w.size >= maxSegmentFile { // no Append leaves so many zeros
-		return false, nil
-	}
-	buf := make([]byte, 64<<10)
-	for off := w.off; off < w.size; off += int64(len(buf)) {
-		p := buf[:min(int64(len(buf)), w.size-off)]
-		if err := readFull(w.f, p, off); err != nil || !allZero(p) {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // skip advances past the next frame, which has the header h, without reading the rest of it.

@@ -1,0 +1,71 @@
+package diskqueue
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A flipped bit in the header of a segment is damage, wherever it is: the file is reported and set
+// aside. Its size does not matter, although a flipped length of the content type can exceed it.
+func TestEveryBitOfSegmentHeader(t *testing.T) {
+	for name, records := range map[string]int{"one record": 1, "larger than a header": 40} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			s := mustOpen(t, mem, nil)
+			if _, err := s.Append(numbered(0, records, nil, formA)); err != nil {
+				t.Fatal(err)
+			}
+			mem.ReleaseLocks()
+			p := content(t, mem, segmentName(1))
+			for bit := range 8 * (segmentHeaderBytes + len(formA.opaque)) {
+				damaged := vfs.NewMem()
+				q := slices.Clone(p)
+				q[bit/8] ^= 1 << (bit % 8)
+				setContent(t, damaged, segmentName(1), q)
+				var log eventLog
+				s := mustOpen(t, damaged, &spool.Options{OnEvent: log.add})
+				st := s.Stats()
+				if es := log.ofKind(t, s, "corrupt"); len(es) != 1 || !errors.As(es[0].Err, new(*spool.CorruptError)) || st.Damages != 1 || st.AsideFiles != 1 {
+					t.Errorf("bit %d: events %v, stats %+v", bit, es, st)
+				}
+				mustClose(t, s)
+				if got := names(t, damaged); !slices.Contains(got, segmentName(1)+corruptSuffix) {
+					t.Errorf("bit %d: files %v", bit, got)
+				}
+			}
+		})
+	}
+}
+
+// A crash during the creation of a segment leaves a file without a batch, which is removed. A file
+// with bytes after the place of its header is set aside.
+func TestUnfinishedSegmentHeader(t *testing.T) {
+	h := segmentHeader{version: formatVersion, id: 1, first: mark{seq: 1}, contentType: "test/a"}
+	whole := h.append(nil)
+	for name, c := range map[string]struct {
+		content []byte
+		aside   int
+	}{
+		"empty":             {nil, 0},
+		"part of a header":  {whole[:segmentHeaderBytes-1], 0},
+		"zeros":             {make([]byte, 200<<10), 0},
+		"a header":          {whole, 0},
+		"zeros and a byte":  {append(make([]byte, 100<<10), 1), 1},
+		"zeros and a frame": {append(make([]byte, segmentHeaderBytes), 1), 1},
+	} {
+		mem := vfs.NewMem()
+		setContent(t, mem, segmentName(1), c.content)
+		s := mustOpen(t, mem, nil)
+		if st := s.Stats(); st.AsideFiles != c.aside || int(st.Damages) != c.aside {
+			t.Errorf("%s: %+v", name, st)
+		}
+		mustClose(t, s)
+		if got := names(t, mem); len(got) != 2+c.aside {
+			t.Errorf("%s: files %v", name, got)
+		}
+	}
+}
