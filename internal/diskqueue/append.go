@@ -23,9 +23,8 @@ import (
 // A frame that readers can see is never changed. The part of a failed write is cut off, or the segment
 // ends before it. A kill leaves at most one torn frame, at the end of the last segment.
 type appender struct {
-	queue  *queue
-	dir    *directory
-	events *reporter
+	queue *queue
+	dir   *directory
 
 	// mu is held during an Append, including its I/O. It guards the fields below.
 	mu        sync.Mutex
@@ -50,12 +49,39 @@ const (
 	checkEvery = time.Second
 )
 
+// Append adds b at the end and returns its number. Numbers rise by one, except that the numbers of
+// batches lost to damage or to a loss of power are skipped.
+//
+// When Append returns nil, b survives the death of the process. It survives a loss of power once a
+// later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
+// stored, and a later call may succeed. The error wraps errFull or an error of the file system
+// such as ENOSPC, or reports that the batch exceeds 256 MiB or that another process has replaced the
+// directory. An empty batch is not stored; its
+// number is 0.
+//
+// Append copies b, including its Origin. The copy of each record keeps its ticket, time, level,
+// stream and flags.
+func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
+	if b.Len() == 0 {
+		return 0, nil
+	}
+	if seq, err = s.appender.append(b); err == errGone {
+		if err = s.restore(); err == nil {
+			seq, err = s.appender.append(b)
+		}
+	}
+	if err == nil {
+		s.syncer.wake()
+	}
+	return seq, err
+}
+
 // append implements Spool.Append for a batch that is not empty. If files of the spool were deleted,
 // it returns errGone; the caller restores them and calls append again.
 func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.queue.isClosed() {
+	if a.queue.closed.Load() {
 		return 0, errClosed
 	}
 	f := formOf(b.Codec)
@@ -281,7 +307,7 @@ func (a *appender) seal() error {
 	}
 	err := a.f.Close()
 	if err != nil {
-		a.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
+		a.queue.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
 	}
 	a.f, a.seg = nil, nil
 	clear(a.defined)

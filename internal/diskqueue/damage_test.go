@@ -373,7 +373,7 @@ func TestOneCursorSlotIsEnough(t *testing.T) {
 	s := mustOpen(t, mem, nil)
 	settle(t, s, 3)
 	mem.ReleaseLocks()
-	newest := int64(s.cursor.state.gen%2) * cursorStride
+	newest := int64(s.reader.cursor.state.gen%2) * cursorStride
 	flip(t, mem, cursorName, newest+20)
 	s = mustOpen(t, mem, nil)
 	if err := consecutive(drain(t, s, false), 20); err != nil {

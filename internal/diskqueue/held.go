@@ -10,15 +10,21 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// held implements Spool.Held. The lock of the queue is not held during I/O, so a segment may be
-// dropped over the quota while it is read. In that case, its tickets are not returned.
-func (r *reader) held(origin [16]byte, first, last uint64) (held []layout.Tickets) {
-	if origin == [16]byte{} || r.queue.isClosed() {
+// Held returns the tickets, from first to last, of the records of origin that are in the spool or
+// have been acknowledged. It reads the indexes of all frames; calls of Next and Ack wait until it is
+// done.
+//
+// The result contains no other ticket: a frame counts only if its segment is undamaged up
+// to that frame, and records dropped over the quota do not count. It may omit some: for
+// acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
+// stores in the cursor. Records in segments of version 1 have no origin.
+func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets) {
+	r, q := s.reader, s.queue
+	if origin == [16]byte{} || q.closed.Load() {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	q := r.queue
 	q.mu.Lock()
 	segs := slices.Clone(q.segs)
 	q.mu.Unlock()

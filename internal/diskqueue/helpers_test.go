@@ -350,7 +350,7 @@ func (l *eventLog) add(e batch.Event) {
 func (l *eventLog) ofKind(t testing.TB, s *Spool, op string) (es []batch.Event) {
 	t.Helper()
 	for range 100 { // each waits briefly
-		s.events.Wait(t.Context())
+		s.queue.events.Wait(t.Context())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,12 +36,25 @@ const giveUpAfter = 3
 // buffer until Ack.
 const joinMost = 256
 
-// next implements Spool.NextUpTo and, with limits of 0, Spool.Next.
-func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+// Next returns the oldest batch that has not been returned yet, with its number. It never waits:
+// it returns io.EOF if there is no such batch. After another Append it can be called again.
+//
+// The batch belongs to the caller until it is acknowledged or the spool rewound. The caller may
+// hold several batches at once. Its Codec comes from [spool.Options.Codec]. Damaged batches are
+// skipped and reported, see [spool.Options.OnEvent]. After any other error, which comes from the file
+// system, the call can be repeated.
+func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
+
+// NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
+// as long as they do not exceed the given numbers of payload bytes and records. All are from one
+// segment, and so have one form, and all have one origin. seq is the number of the last batch; Ack
+// of seq settles all of them. A batch that exceeds the limits is returned alone.
+func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+	r := s.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		if r.queue.isClosed() {
+		if r.queue.closed.Load() {
 			return nil, 0, errClosed
 		}
 		g, at, size := r.queue.pick()
@@ -151,8 +164,11 @@ func (r *reader) closeFile() {
 	}
 }
 
-// rewind implements Spool.Rewind.
-func (r *reader) rewind() {
+// Rewind makes Next begin again with the oldest batch that is not acknowledged. Batches
+// returned before stay readable, but Ack does not accept their numbers until they are
+// returned again.
+func (s *Spool) Rewind() {
+	r := s.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handedOut.list = nil // the batches stay readable, so their memory is not reused
@@ -160,8 +176,21 @@ func (r *reader) rewind() {
 	r.queue.rewind()
 }
 
-// ack implements Spool.Ack. It moves the marks, writes the cursor, and then deletes files. If the
-// process dies in between, batches are handed out again, but none is lost.
+// Ack settles all batches up to and including number seq, which must have been handed
+// out. It may be called again for an earlier number. The caller must not read those
+// batches afterwards, because their memory is reused.
+//
+// When Ack returns nil the batches are not handed out again after the death of the
+// process. If the cursor cannot be written, Ack returns the error: the batches are settled
+// in this process, but the next process may receive them again.
+func (s *Spool) Ack(seq uint64) error {
+	err := s.reader.ack(seq)
+	s.appender.sealFinished()
+	return err
+}
+
+// ack moves the marks, writes the cursor, and then deletes files. If the process dies in between,
+// batches are handed out again, but none is lost.
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -153,7 +153,7 @@ func (r *recovery) reportParked() {
 		if f.schema != 0 {
 			form += fmt.Sprintf(", version %d", f.schema)
 		}
-		r.events.Post("parked", fmt.Errorf(
+		r.queue.events.Post("parked", fmt.Errorf(
 			"spool: %d records %s in %d files of %s are kept: this destination does not accept them; open the spool with one that does, or run forebay spool replay",
 			records[f], form, files[f], r.dir.path), records[f])
 	}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -24,14 +26,15 @@ import (
 // balances at every moment. The methods that delete files do so after they have released mu: a file
 // that survives a kill in between is settled according to the cursor, and deleted by the next Open.
 type queue struct {
-	opt    *spool.Options
-	dir    *directory
-	events *reporter
+	opt     *spool.Options
+	dir     *directory
+	events  callback.Reporter // calls Options.OnEvent. Posting never blocks, so it is allowed with any lock held
+	damages atomic.Uint64     // number of calls of report
+	closed  atomic.Bool       // set by Close. After it, all methods of the spool fail
 
 	// mu guards the fields below, and the fields of segments that can change. It is a leaf lock:
 	// with it held, there is no I/O, and only the lock of the event queue is acquired.
 	mu           sync.Mutex
-	closed       bool
 	segs         []*segment    // ascending
 	active       *segment      // the segment to which Append adds; if nil, the next Append begins one
 	lastID       uint64        // highest segment number used so far, including deleted segments
@@ -65,20 +68,10 @@ type damagedFile struct {
 // failing disk produces more and more of them.
 const keepDamaged = 8
 
-// close closes the queue and reports whether this is the first call. After it, all methods of the
-// spool fail.
-func (q *queue) close() (first bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	first, q.closed = !q.closed, true
-	return first
-}
-
-// isClosed reports whether Close was called.
-func (q *queue) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
+// report counts and reports damage. Each damage is reported once by a process.
+func (q *queue) report(e *spool.CorruptError) {
+	q.damages.Add(1)
+	q.events.Post("corrupt", e, e.Records)
 }
 
 // position returns the state to store in the cursor. Its end lets the next Open detect that
@@ -223,7 +216,7 @@ func (q *queue) rewind() {
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.closed.Load() {
 		return 0, errClosed
 	}
 	// All batches with numbers up to last were handed out or settled.
@@ -266,7 +259,7 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	g.damage, g.end = e, q.read
 	q.count.corrupt += e.Records
 	q.mu.Unlock()
-	q.events.corrupt(e)
+	q.report(e)
 	q.sweep()
 }
 
@@ -290,7 +283,7 @@ func (q *queue) dropMissing() {
 	})
 	q.count.corrupt += e.Records
 	q.mu.Unlock()
-	q.events.corrupt(e)
+	q.report(e)
 }
 
 // checkOwner returns an error if the directory contains segments of another process. With the

@@ -22,7 +22,6 @@ import (
 type recovery struct {
 	queue  *queue
 	dir    *directory
-	events *reporter
 	cursor *cursor
 	found  []foundSegment
 }
@@ -79,7 +78,7 @@ func (r *recovery) openCursor() error {
 	// No slot is valid. A cursor that was never written is a new spool, and not damage.
 	if c.state.gen == 0 {
 		if !blank || replaced {
-			r.events.corrupt(&spool.CorruptError{Segment: cursorName, Err: errCursor})
+			r.queue.report(&spool.CorruptError{Segment: cursorName, Err: errCursor})
 		}
 		return c.reserve(cursorState{acked: c.state.acked, segment: c.state.segment})
 	}
@@ -170,7 +169,7 @@ func (r *recovery) scan(g *foundSegment) error {
 	}
 	if damage != nil {
 		g.damage = damage
-		r.events.corrupt(damage)
+		r.queue.report(damage)
 	}
 	// A torn frame in another segment stays: readers stop at the end of the segment.
 	if !torn || g.segment != r.last() {
@@ -196,7 +195,7 @@ func (r *recovery) reject() (missing bool) {
 	// Damage at the end of the last segment was already reported with its records.
 	missing = batches > 0 && (last == nil || last.damage == nil)
 	if missing && (n == 0 || r.found[n-1].headerErr == nil) {
-		r.events.corrupt(r.cursor.state.cutOff(last, records))
+		r.queue.report(r.cursor.state.cutOff(last, records))
 	}
 	for i := range r.found {
 		b := &r.found[i]
@@ -215,7 +214,7 @@ func (r *recovery) reject() (missing bool) {
 				continue
 			}
 		}
-		r.events.corrupt(e)
+		r.queue.report(e)
 		r.queue.setAside(b.name, b.id, b.disk)
 	}
 	return missing
@@ -268,7 +267,7 @@ func (r *recovery) settle() error {
 	}
 	r.reportParked()
 	if waiting > 0 {
-		r.events.Post("recover", nil, waiting)
+		r.queue.events.Post("recover", nil, waiting)
 	}
 	// Continue in the last segment if it is small and undamaged. Otherwise each restart of the
 	// process would leave a file.

@@ -15,7 +15,7 @@ func (s *Spool) Stats() spool.Stats {
 // stats returns a snapshot, and the number of its pending records that are not handed out.
 func (s *Spool) stats() (st spool.Stats, unread uint64) {
 	st, unread = s.queue.stats()
-	st.Damages = s.events.damages.Load()
+	st.Damages = s.queue.damages.Load()
 	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
 	return st, unread
 }

@@ -18,7 +18,6 @@ type syncer struct {
 	queue  *queue
 	dir    *directory
 	cursor *cursor
-	events *reporter
 
 	mu            sync.Mutex    // held during a sync
 	count, failed atomic.Uint64 // number of syncs since Open
@@ -44,19 +43,25 @@ func (s *syncer) syncDue() {
 	}
 	// Only the first error of a series is reported, and the first success after it.
 	if bad := err != nil; s.failing.Swap(bad) != bad {
-		s.events.Post("sync", err, 0)
+		s.queue.events.Post("sync", err, 0)
 	}
 	if err != nil {
 		s.wake()
 	}
 }
 
+// Sync syncs all batches appended so far, and the acknowledgements.
+//
+// After an error it is unknown which of them are on disk, and the system may have dropped the pages
+// it could not write. A later Sync therefore also fails, until those batches are acknowledged.
+func (s *Spool) Sync() error { return s.syncer.sync() }
+
 // sync implements Spool.Sync. Concurrent calls run one after another, because each must cover all
 // batches appended before it.
 func (s *syncer) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queue.isClosed() {
+	if s.queue.closed.Load() {
 		return errClosed
 	}
 	return s.syncAll()
