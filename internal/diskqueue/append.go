@@ -218,27 +218,24 @@ func (a *appender) begin(f form) error {
 	var file vfs.File
 	err := fs.ErrExist
 	// O_EXCL keeps a file of another program that has the next number.
-	for h.id = a.queue.position().segment; errors.Is(err, fs.ErrExist); {
-		h.id++
+	for errors.Is(err, fs.ErrExist) {
+		h.id = a.queue.newID()
 		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	}
-	name := segmentName(h.id)
 	if isNotExist(err) {
 		return errGone // the directory was deleted
 	}
+	g := &segment{segmentHeader: h, name: segmentName(h.id), size: h.bytes(), disk: h.bytes(), end: h.first}
 	if err == nil {
 		if _, err = file.WriteAt(h.append(nil), 0); err != nil {
 			err = errors.Join(err, file.Close())
-			if !a.dir.remove(name) {
-				a.queue.reserve(h.id)
-			}
+			a.queue.discard(g)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("spool: cannot make segment %s: %w", name, err)
+		return fmt.Errorf("spool: cannot make segment %s: %w", g.name, err)
 	}
 	// The name reaches stable storage with the next sync of the directory.
-	g := &segment{segmentHeader: h, name: name, size: h.bytes(), disk: h.bytes(), end: h.first}
 	a.f, a.seg, a.checkedAt = file, g, time.Now()
 	a.queue.begin(g)
 	a.dir.touch()

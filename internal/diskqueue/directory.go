@@ -14,7 +14,7 @@ import (
 )
 
 // directory is the directory of a spool. It counts changes of file names, so that a sync of the
-// spool syncs the directory only if necessary. It repeats failed deletions.
+// spool syncs the directory only if necessary.
 //
 // Content and name of a file reach stable storage separately. A new segment survives a loss of
 // power only if its content, its name, and the names of its new parent directories are synced.
@@ -24,17 +24,10 @@ type directory struct {
 	lock io.Closer // lock of the directory; if nil, another process may use the directory. Changed only by Open, restore and Close.
 
 	// mu guards the fields below. It is a leaf lock: no I/O is done with it held.
-	mu        sync.Mutex
-	changes   uint64   // number of changes of names so far
-	synced    uint64   // number of these changes, from the first, that are on stable storage
-	parents   []string // directories with an entry that leads to path and may not be on stable storage
-	undeleted []string // files whose deletion failed; the next call of remove tries again
-}
-
-// openDirectory returns the directory at path, locked. It is created if it is missing.
-func openDirectory(fsys vfs.FS, path string) (*directory, error) {
-	d := &directory{fs: fsys, path: path}
-	return d, d.claim()
+	mu      sync.Mutex
+	changes uint64   // number of changes of names so far
+	synced  uint64   // number of these changes, from the first, that are on stable storage
+	parents []string // directories with an entry that leads to path and may not be on stable storage
 }
 
 // claim creates the directory if it is missing, and locks it. If d already has a lock, claim
@@ -108,28 +101,14 @@ func (d *directory) rename(from, to string) error {
 	return err
 }
 
-// remove deletes files. If a deletion fails, the next call of remove repeats it, even if that call
-// names no file: some systems cannot delete a file that another program reads. remove reports whether
-// no file is left to delete.
-func (d *directory) remove(names ...string) (ok bool) {
-	d.mu.Lock()
-	// The lock is not held during the deletions, so each call takes over the failed ones of earlier
-	// calls.
-	names = append(names, d.undeleted...)
-	d.undeleted = nil
-	d.mu.Unlock()
-	ok = true
-	for _, name := range names {
-		if err := d.fs.Remove(d.file(name)); err != nil && !isNotExist(err) {
-			ok = false
-			d.mu.Lock()
-			d.undeleted = append(d.undeleted, name)
-			d.mu.Unlock()
-			continue
-		}
+// remove deletes a file, and reports whether no file of that name is left. Some systems cannot
+// delete a file that another program reads.
+func (d *directory) remove(name string) bool {
+	err := d.fs.Remove(d.file(name))
+	if err == nil {
 		d.touch()
 	}
-	return ok
+	return err == nil || isNotExist(err)
 }
 
 // setAside renames a damaged segment file, so that a later Open does not read it. It returns the

@@ -1,7 +1,6 @@
 package diskqueue
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -11,46 +10,35 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A foundSegment is a segment file that was found in a directory.
-type foundSegment struct {
-	*segment
-	headerErr error // reason why its header cannot be used, a cause of [spool.CorruptError]; nil: it can be used
-	limit     mark  // beginning of the next usable segment; the frames of this segment must end before it
-	exact     bool  // set if the frames must reach up to limit
-}
-
 // findSegments returns the segments in dir and the files set aside, in order. It reads one header
 // for each segment. It omits files that are deleted during the call. It fails only if the directory
 // or the size of a file cannot be read.
-func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err error) {
+func findSegments(d *directory) (segs, set []*segment, err error) {
 	names, err := d.fs.ReadDir(d.path)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, name := range names {
-		if g, ok := segmentFile(name); ok {
-			err := g.load(d)
-			switch {
-			case isNotExist(err):
-				continue
-			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
-				return nil, nil, fmt.Errorf("cannot read %s: %w", name, err)
-			}
-			segs = append(segs, foundSegment{segment: &g, headerErr: err})
-		} else if id, ok := corruptID(name); ok {
-			size, err := d.fs.Size(d.file(name))
-			switch {
-			case isNotExist(err):
-				continue
-			case err != nil:
-				return nil, nil, err
-			}
-			set = append(set, damagedFile{name: name, id: id, disk: size})
+		g, ok := segmentFile(name)
+		if !ok {
+			continue
+		}
+		switch g.headerErr = g.load(d); {
+		case isNotExist(g.headerErr):
+		case g.headerErr != nil && !damaged(g.headerErr) && !errors.Is(g.headerErr, errUnreadable):
+			return nil, nil, fmt.Errorf("cannot read %s: %w", name, g.headerErr)
+		case g.status == aside:
+			set = append(set, g)
+		default:
+			segs = append(segs, g)
 		}
 	}
 	// The numbers in names have at least eight digits, so longer ones sort wrongly as names.
-	slices.SortFunc(set, func(a, b damagedFile) int { return cmp.Compare(a.id, b.id) })
-	slices.SortFunc(segs, func(a, b foundSegment) int { return byPlace(a.segment, b.segment) })
+	slices.SortStableFunc(set, byPlace)
+	slices.SortFunc(segs, byPlace)
+	if n := len(segs); n > 0 && segs[n-1].status == inQueue && segs[n-1].headerErr == errTruncated {
+		segs[n-1].headerErr = errTorn
+	}
 	setLimits(segs)
 	return segs, set, nil
 }
@@ -58,10 +46,9 @@ func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err err
 // setLimits rejects segments that begin before the previous one, and sets the limits of all other
 // segments. Batch and record numbers rise from segment to segment. Parked segments are exempt,
 // because an older version of this program ignores them and may have used their numbers again.
-func setLimits(segs []foundSegment) {
+func setLimits(segs []*segment) {
 	var before mark
-	for i := range segs {
-		g := &segs[i]
+	for _, g := range segs {
 		if g.headerErr != nil || g.status != inQueue {
 			continue
 		}
@@ -75,8 +62,7 @@ func setLimits(segs []foundSegment) {
 	// one. If that segment has the next number, no segment is missing between them, and the frames
 	// must reach up to it.
 	limit, id := noLimit, uint64(0)
-	for i := len(segs) - 1; i >= 0; i-- {
-		g := &segs[i]
+	for _, g := range slices.Backward(segs) {
 		switch {
 		case g.status == inQueue:
 			g.limit, g.exact = limit, id == g.id+1
@@ -91,9 +77,13 @@ func setLimits(segs []foundSegment) {
 	}
 }
 
-// load reads the header of the segment, whose name, number and status are set. If it fails, it sets
-// only the size on disk, if known.
-func (g *segment) load(d *directory) error {
+// load reads the header of the segment, whose name, number and status are set. If it fails, or if
+// the file was set aside, it sets only the size on disk, if known.
+func (g *segment) load(d *directory) (err error) {
+	if g.status == aside {
+		g.disk, err = d.fs.Size(d.file(g.name))
+		return err
+	}
 	f, err := d.open(g.name, os.O_RDONLY)
 	if errors.Is(err, vfs.ErrNotRegular) {
 		return errNotPlain
@@ -119,9 +109,9 @@ func (g *segment) load(d *directory) error {
 // readFrames walks the frames of g and sets its end. check, if not nil, reads each frame; it
 // returns io.EOF to end the walk. torn reports that the file ends within a frame, which is no
 // damage. err is an error of the file system.
-func (g *foundSegment) readFrames(d *directory, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
+func (g *segment) readFrames(d *directory, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
 	var r segmentReader
-	if err := r.open(d, g.segment, g.size, o); err != nil {
+	if err := r.open(d, g, g.size, o); err != nil {
 		return false, nil, err
 	}
 	defer r.close()

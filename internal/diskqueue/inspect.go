@@ -98,8 +98,8 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 type view struct {
 	dir          *directory // not locked
 	cursor       cursorState
-	segs         []foundSegment
-	damagedFiles []damagedFile
+	segs         []*segment
+	damagedFiles []*segment
 }
 
 // openView reads the cursor, the names and the headers. It reads the cursor first, because the
@@ -141,7 +141,7 @@ func (v *view) missing() *spool.CorruptError {
 	end := v.cursor.acked
 	var last *segment
 	for _, g := range v.segs {
-		if last = g.segment; g.headerErr == nil {
+		if last = g; g.headerErr == nil {
 			end = g.end
 		}
 	}
@@ -158,7 +158,7 @@ func (v *view) missing() *spool.CorruptError {
 // inspect describes segment i. It reads the headers of the frames or, if full is true, everything.
 // It returns nil if the file was deleted since.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
-	g := &v.segs[i]
+	g := v.segs[i]
 	in := &SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
 		Begun: time.Unix(0, g.created), First: g.first.seq, Last: g.first.seq - 1, Parked: g.status != inQueue,
@@ -186,12 +186,12 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	return in, nil
 }
 
-// read calls [foundSegment.readFrames] for segment i. If the segment was acknowledged and deleted
+// read calls [segment.readFrames] for segment i. If the segment was acknowledged and deleted
 // since, the error wraps fs.ErrNotExist.
 func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
-	g := &v.segs[i]
+	g := v.segs[i]
 	switch {
-	case g.headerErr == errTruncated && i == len(v.segs)-1:
+	case g.headerErr == errTorn:
 		return true, nil, nil // a process is creating the segment, or was killed while creating it
 	case g.headerErr != nil:
 		return false, &spool.CorruptError{Segment: g.name, Err: g.headerErr}, nil
@@ -257,7 +257,7 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 // yieldBatches returns a function that yields the batch of each frame of segment i. If the consumer
 // of the iterator stops, the function sets *more to false.
 func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
-	g := &v.segs[i]
+	g := v.segs[i]
 	var memory handout
 	return func(r *segmentReader, h *frameHeader) error {
 		if h.at.seq >= g.limit.seq {

@@ -63,7 +63,7 @@ func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err er
 		}
 		o, err := r.load(g, at, size)
 		if err == nil {
-			return &o.batch, r.join(g, size, o, bytes, records), nil
+			return &o.batch, r.join(g, o, bytes, records), nil
 		}
 		if err := r.failed(g, err); err != nil {
 			return nil, 0, err
@@ -74,16 +74,17 @@ func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err er
 // join extends the batch of o with the batches that follow it in g, while they fit into the limits.
 // It returns the number of the last batch. A batch that cannot be read is left for the next call of
 // Next.
-func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
+func (r *reader) join(g *segment, o *handout, bytes, records int) (seq uint64) {
 	last := o
-	for range joinMost {
+	for n := 0; n < joinMost && o.batch.Len() < records; n++ {
 		var h frameHeader
+		seg, at, size := r.queue.pick()
 		// Only batches of one origin are combined, because a batch has only one.
-		if o.batch.Len() >= records || r.queue.isOver(g) || r.open.header(&h) != nil || h.origin != o.origin ||
+		if seg != g || r.open.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
 			break
 		}
-		next, err := r.load(g, last.end, size)
+		next, err := r.load(g, at, size)
 		if err != nil {
 			break
 		}

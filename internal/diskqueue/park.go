@@ -14,7 +14,10 @@ import (
 //	inQueue ────────────▶ parked ◀───────────────▶ unparked ──all settled──▶ deleted
 //	         Accepts               refused again
 //
-// Only Open changes it. The cursor stores how far the segments inQueue are settled. For the others,
+// Damaged files are not in this picture: they become aside when their batches before the damage are
+// settled.
+//
+// Only Open changes the status of a segment in the queue. The cursor stores how far the segments inQueue are settled. For the others,
 // the name of each file has that mark, so that the cursor can move past them.
 type status uint8
 
@@ -22,6 +25,7 @@ const (
 	inQueue  status = iota
 	parked          // Options.Accepts refuses the form: Next does not return the batches
 	unparked        // parked by an earlier Open, accepted by this one: returned in the original order
+	aside           // damaged and set aside: it is not read again, but kept for a person to examine
 )
 
 const (
@@ -40,25 +44,19 @@ func (g *segment) parkedName(settled mark) string {
 	return name + parkedSuffix
 }
 
-// parseParked sets the fields of g that the file name contains. If no parked segment has such a
-// name, it returns false.
-func (g *segment) parseParked() bool {
-	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
+// parseParked sets the fields of g that the file name contains. rest is the part of the name after
+// the segment's number. If no parked segment has such a name, it returns false.
+func (g *segment) parseParked(rest string) bool {
+	rest, ok := strings.CutSuffix(rest, parkedSuffix)
 	if !ok {
 		return false
 	}
-	if rest, ok = strings.CutSuffix(rest, damagedSuffix); ok {
+	rest, broken := strings.CutSuffix(rest, damagedSuffix)
+	if broken {
 		g.damage = &spool.CorruptError{Segment: g.name, Err: errFrame}
 	}
-	at := strings.Index(rest, segmentSuffix+".")
-	if at < 0 {
-		return false
-	}
-	if g.id, ok = segmentID(rest[:at+len(segmentSuffix)]); !ok {
-		return false
-	}
 	var to, end mark
-	_, err := fmt.Sscanf(rest[at+len(segmentSuffix):], ".%d-%d.%d-%d", &to.seq, &to.rec, &end.seq, &end.rec)
+	_, err := fmt.Sscanf(rest, ".%d-%d.%d-%d", &to.seq, &to.rec, &end.seq, &end.rec)
 	g.status, g.settledTo, g.settledInName, g.end = parked, to, to, end
 	return err == nil && g.parkedName(to) == g.name && end.later(to) == end && end.valid()
 }
@@ -112,6 +110,7 @@ func (r *recovery) park() error {
 			// An older version of this program does not see parked files and may have used their
 			// numbers for newer batches. A file with such numbers stays parked until the newer
 			// batches are settled.
+			g.status = unparked
 			overlaps := g.first.seq < end.seq || i+1 < len(q.segs) && q.segs[i+1].first.seq < g.end.seq
 			if overlaps || !accepts(g.form()) {
 				g.status = parked

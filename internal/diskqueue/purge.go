@@ -29,9 +29,7 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
 	}
 	for _, name := range names {
-		_, segment := segmentFile(name)
-		_, set := corruptID(name)
-		if !set && (onlyAside || !segment) {
+		if g, ok := segmentFile(name); !ok || onlyAside && g.status != aside {
 			continue
 		}
 		path := filepath.Join(dir, name)

@@ -35,14 +35,15 @@ type queue struct {
 	// mu guards the fields below, and the fields of segments that can change. It is a leaf lock:
 	// with it held, there is no I/O, and only the lock of the event queue is acquired.
 	mu           sync.Mutex
-	segs         []*segment    // ascending
-	active       *segment      // the segment to which Append adds; if nil, the next Append begins one
-	lastID       uint64        // highest segment number used so far, including deleted segments
-	next         mark          // mark of the next Append
-	acked        mark          // all batches before this mark in segments inQueue are settled
-	read         mark          // mark of the next batch to hand out
-	readSeg      *segment      // the segment that Next is reading; the quota must not delete it
-	damagedFiles []damagedFile // files that were set aside, the oldest first
+	segs         []*segment // ascending
+	active       *segment   // the segment to which Append adds; if nil, the next Append begins one
+	lastID       uint64     // highest segment number used so far, including deleted segments
+	next         mark       // mark of the next Append
+	acked        mark       // all batches before this mark in segments inQueue are settled
+	read         mark       // mark of the next batch to hand out
+	readSeg      *segment   // the segment that Next is reading; the quota must not delete it
+	damagedFiles []*segment // files that were set aside, the oldest first
+	undeleted    []*segment // removed segments and damaged files that sweep deletes
 	count        counters
 }
 
@@ -54,14 +55,6 @@ type counters struct {
 	droppedQuota      uint64
 	droppedSegments   uint64
 	corrupt           uint64
-}
-
-// A damagedFile is a damaged segment file that was set aside. It is not read again; it is kept for
-// a person to examine.
-type damagedFile struct {
-	name string
-	id   uint64 // number of the segment
-	disk int64  // size in bytes
 }
 
 // keepDamaged is the number of damaged files that are kept. Older ones are deleted, because a
@@ -103,21 +96,22 @@ func (q *queue) end() mark {
 	return q.next
 }
 
+// newID returns a segment number above all earlier ones. It is not returned again, even if the
+// segment cannot be created: its file may remain, and Open would treat that file as the successor
+// of a segment with a lower number, and ignore the batches of that segment.
+func (q *queue) newID() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lastID++
+	return q.lastID
+}
+
 // begin makes g the active segment. g is a new segment without batches.
 func (q *queue) begin(g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = append(q.segs, g)
-	q.active, q.lastID = g, g.id
-}
-
-// reserve makes the numbers of all later segments higher than id, the number of a segment whose
-// creation failed and whose file may remain. Open would treat that file as the successor of a
-// segment with a lower number, and ignore the batches of that segment.
-func (q *queue) reserve(id uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.lastID = max(q.lastID, id)
+	q.active = g
 }
 
 // commit makes a frame in the active segment visible to readers, and counts its records as
@@ -176,14 +170,6 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 		return g, q.read, g.size
 	}
 	return nil, mark{}, 0
-}
-
-// isOver reports whether all batches of g are handed out. The file may contain further bytes, of
-// failed Appends and of damaged batches; they are not batches.
-func (q *queue) isOver(g *segment) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return g.done(q.read)
 }
 
 // handOut moves the read mark to end, the end of the batches that Next has returned.
@@ -296,69 +282,75 @@ func (q *queue) checkOwner() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, f := range found {
-		if f.headerErr == nil && !slices.ContainsFunc(q.segs, func(g *segment) bool { return g.uuid == f.uuid }) {
+		own := func(g *segment) bool { return g.uuid == f.uuid }
+		if f.headerErr == nil && !slices.ContainsFunc(q.segs, own) && !slices.ContainsFunc(q.undeleted, own) {
 			return fmt.Errorf("spool: %s was replaced by a directory with batches of another process; restart this process to continue with them", q.dir.path)
 		}
 	}
 	return nil
 }
 
-// sweep deletes the settled segments, or sets them aside if they are damaged. It does not touch
-// files that another process has made under the same names.
+// sweep removes the segments that are settled on disk, deletes their files, and sets damaged files
+// aside. A file that cannot be deleted is tried again by the next call. Only files of this process
+// are deleted: another process may have replaced the directory, and its segments have the same names.
 func (q *queue) sweep() {
-	var names []string
 	for _, g := range q.takeSettled() {
-		switch {
-		case !q.dir.has(g): // the file was deleted, or replaced by another process
-		case g.damage != nil:
-			q.setAside(g.name, g.id, g.disk)
-		default:
-			names = append(names, g.name)
+		q.setAside(g)
+	}
+	q.mu.Lock()
+	old := max(0, len(q.damagedFiles)-keepDamaged)
+	q.undeleted = append(q.undeleted, q.damagedFiles[:old]...)
+	q.damagedFiles = slices.Delete(q.damagedFiles, 0, old)
+	undeleted := slices.Clone(q.undeleted)
+	q.mu.Unlock()
+	for _, g := range undeleted {
+		if !q.dir.has(g) || q.dir.remove(g.name) {
+			q.mu.Lock()
+			q.undeleted = slices.DeleteFunc(q.undeleted, func(o *segment) bool { return o == g })
+			q.mu.Unlock()
 		}
 	}
-	q.dir.remove(names...)
 }
 
-// takeSettled removes the segments that are settled on disk from the queue and returns them. If the
-// cursor could not be written, the next process still needs their files.
-func (q *queue) takeSettled() (done []*segment) {
+// takeSettled removes the segments that are settled on disk from the queue, and returns the damaged
+// ones. If the file name of an unparked segment could not be changed, the next process still needs
+// the file.
+func (q *queue) takeSettled() (damaged []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
-		// The appender still writes to the active segment.
-		gone := g != q.active && g.done(g.settledOnDisk(q.acked))
-		if gone {
-			g.removed = true
-			done = append(done, g)
+		switch {
+		case g == q.active || !g.done(g.settledOnDisk(q.acked)): // the appender still writes to the active segment
+			return false
+		case g.damage != nil:
+			damaged = append(damaged, g)
+		default:
+			q.undeleted = append(q.undeleted, g)
 		}
-		return gone
+		g.removed = true
+		return true
 	})
-	return done
+	return damaged
 }
 
-// setAside renames the damaged file of segment id. It deletes the oldest damaged files if there are
-// too many. disk is the size of the file.
-func (q *queue) setAside(name string, id uint64, disk int64) {
-	to := q.dir.setAside(name)
-	if to == "" {
+// discard deletes the file of g, which is not in the queue, or leaves it to the next sweep.
+func (q *queue) discard(g *segment) {
+	q.mu.Lock()
+	q.undeleted = append(q.undeleted, g)
+	q.mu.Unlock()
+	q.sweep()
+}
+
+// setAside renames the damaged file of g, unless it was deleted or replaced.
+func (q *queue) setAside(g *segment) {
+	if !q.dir.has(g) {
 		return
 	}
-	q.mu.Lock()
-	q.damagedFiles = append(q.damagedFiles, damagedFile{name: to, id: id, disk: disk})
-	q.mu.Unlock()
-	q.pruneDamaged()
-}
-
-// pruneDamaged deletes the oldest damaged files until keepDamaged are left.
-func (q *queue) pruneDamaged() {
-	q.mu.Lock()
-	var names []string
-	for len(q.damagedFiles) > keepDamaged {
-		names = append(names, q.damagedFiles[0].name)
-		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
+	if to := q.dir.setAside(g.name); to != "" {
+		q.mu.Lock()
+		q.damagedFiles = append(q.damagedFiles, &segment{segmentHeader: segmentHeader{id: g.id}, name: to, disk: g.disk, status: aside})
+		q.mu.Unlock()
 	}
-	q.mu.Unlock()
-	q.dir.remove(names...)
 }
 
 // stats returns a spool.Stats with the fields of the queue, and the number of pending records that

@@ -24,58 +24,57 @@ func (a *appender) room(need int64, f form) error {
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", errFull, need, limit)
 		}
-		ok, name, g := a.queue.makeRoom(need + header)
-		switch {
+		switch ok, g := a.queue.makeRoom(need + header); {
 		case ok:
 			return nil
-		case g != nil && g == a.seg:
-			_ = a.seal() // this deletes the active segment if it is settled
-		case name == "":
+		case g == nil:
 			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
-		case g == nil || a.dir.has(g):
-			a.dir.remove(name)
+		case g == a.seg:
+			_ = a.seal() // this deletes the active segment if it is settled
+		default:
+			a.queue.sweep()
 		}
 	}
 }
 
 // makeRoom reports whether a frame of need bytes is within the quota. If it is not, makeRoom
-// returns the name of a file to delete and its segment g, or nil for g if the file was set aside.
-// It has removed that file from the queue and counted its records as dropped. If name is empty,
-// deleting files does not help. The caller deletes the file after releasing the lock.
-func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
+// removes the segment or damaged file g from the queue, and counts its records as dropped; the
+// caller calls sweep. It does not remove the active segment, because the appender holds its file:
+// the caller seals it. If g is nil, deleting files does not help.
+func (q *queue) makeRoom(need int64) (ok bool, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.diskLocked()+need <= q.opt.MaxBytes:
-		return true, "", nil
+		return true, nil
 	// The caller seals the active segment, which deletes it and leaves no record behind.
 	case q.active != nil && q.active.done(q.acked):
-		return false, "", q.active
+		return false, q.active
 	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
-		return false, "", nil
+		return false, nil
 	case len(q.damagedFiles) > 0:
-		name = q.damagedFiles[0].name
+		g = q.damagedFiles[0]
 		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
-		return false, name, nil
+		q.undeleted = append(q.undeleted, g)
+		return false, g
 	case q.opt.OverQuota != dropOldest:
-		return false, "", nil
+		return false, nil
 	}
 	i := slices.IndexFunc(q.segs, func(g *segment) bool { return !q.pinnedLocked(g) })
 	if i < 0 {
-		return false, "", nil
+		return false, nil
 	}
-	// The appender holds the file of the active segment, so the caller seals it first and calls
-	// again.
 	if g = q.segs[i]; g == q.active {
-		return false, "", g
+		return false, g
 	}
 	n := g.pending(g.settled(q.acked))
 	q.count.droppedQuota += n
 	q.count.droppedSegments++
 	g.removed = true
 	q.segs = slices.Delete(q.segs, i, i+1)
+	q.undeleted = append(q.undeleted, g)
 	q.events.Post("drop", errFull, n)
-	return false, g.name, g
+	return false, g
 }
 
 // freeableLocked returns the number of bytes that may be deleted for an Append. It excludes the

@@ -23,7 +23,7 @@ type recovery struct {
 	queue  *queue
 	dir    *directory
 	cursor *cursor
-	found  []foundSegment
+	found  []*segment // all segments, also those that cannot be used
 }
 
 // run recovers the spool. It fails only on errors of the file system. Damage is reported and set
@@ -45,7 +45,6 @@ func (r *recovery) run() error {
 	if err := r.settle(); err != nil {
 		return err
 	}
-	q.pruneDamaged()
 	if missing {
 		r.cursor.noteEnd(q.position()) // so that damage of the cursor is reported only once
 	}
@@ -93,19 +92,19 @@ func (r *recovery) loadHeaders() (err error) {
 		return err
 	}
 	q.lastID = r.cursor.state.segment
-	for _, a := range q.damagedFiles {
-		q.lastID = max(q.lastID, a.id)
+	for _, g := range slices.Concat(q.damagedFiles, r.found) {
+		q.lastID = max(q.lastID, g.id)
 	}
-	for _, f := range r.found {
-		q.lastID = max(q.lastID, f.id)
-		if f.headerErr == nil {
-			q.segs = append(q.segs, f.segment)
+	r.found = slices.DeleteFunc(r.found, func(g *segment) bool {
+		switch g.headerErr {
+		case nil:
+			q.segs = append(q.segs, g)
+		case errTorn: // the process was killed while it created the segment, which never contained a batch
+			q.undeleted = append(q.undeleted, g)
+			return true
 		}
-	}
-	if n := len(r.found) - 1; n >= 0 && r.found[n].headerErr == errTruncated && r.found[n].status == inQueue {
-		r.dir.remove(r.found[n].name) // the process was killed while it created the segment, which never contained a batch
-		r.found = r.found[:n]
-	}
+		return false
+	})
 	return nil
 }
 
@@ -121,11 +120,8 @@ func (r *recovery) last() *segment {
 func (r *recovery) findEnds() error {
 	q := r.queue
 	q.next = mark{seq: 1}
-	for i := range r.found {
-		g := &r.found[i]
+	for _, g := range q.segs {
 		switch {
-		case g.headerErr != nil:
-			continue
 		case g.status != inQueue: // the file name contains the end
 		// The next segment exists, so its beginning is the end of this one, and no frame must be
 		// read.
@@ -139,7 +135,7 @@ func (r *recovery) findEnds() error {
 		// A parked segment may end after the segments that follow it, so all segments are
 		// considered.
 		q.next = q.next.later(g.end)
-		if g.segment == r.last() && g.damage != nil {
+		if g == r.last() && g.damage != nil {
 			// Skipping a number leaves a gap, which shows every later Open that batches are
 			// missing.
 			q.next.seq++
@@ -151,12 +147,12 @@ func (r *recovery) findEnds() error {
 
 // scan finds the end of g by reading the headers of its frames; it reads the last segment
 // completely. It removes a torn frame at the end of the last segment.
-func (r *recovery) scan(g *foundSegment) error {
+func (r *recovery) scan(g *segment) error {
 	var check func(*segmentReader, *frameHeader) error
 	var body []byte
 	// Only the last segment can have frames that a killed process did not complete, so only its
 	// frames are checked completely here. Next checks the frames of the other segments.
-	if g.segment == r.last() {
+	if g == r.last() {
 		check = func(s *segmentReader, h *frameHeader) (err error) {
 			body, err = s.body(h, body)
 			return err
@@ -172,7 +168,7 @@ func (r *recovery) scan(g *foundSegment) error {
 		r.queue.report(damage)
 	}
 	// A torn frame in another segment stays: readers stop at the end of the segment.
-	if !torn || g.segment != r.last() {
+	if !torn || g != r.last() {
 		return nil
 	}
 	f, err := r.dir.open(g.name, os.O_RDWR)
@@ -197,32 +193,31 @@ func (r *recovery) reject() (missing bool) {
 	if missing && (n == 0 || r.found[n-1].headerErr == nil) {
 		r.queue.report(r.cursor.state.cutOff(last, records))
 	}
-	for i := range r.found {
-		b := &r.found[i]
+	for i, b := range r.found {
 		if b.headerErr == nil {
 			continue
 		}
 		e := &spool.CorruptError{Segment: b.name, Err: b.headerErr}
 		if missing && i == n-1 {
 			e.Records = records
-		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(&r.found[i+1]) {
+		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(r.found[i+1]) {
 			// Both neighbors exist, so the number of missing records is known.
 			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
 			e.Records = max(r.found[i+1].first.rec, from) - from
 			if e.Records == 0 && b.headerErr == errTruncated {
-				r.dir.remove(b.name) // creating the segment failed, so it never contained a batch
+				r.queue.undeleted = append(r.queue.undeleted, b) // creating the segment failed, so it never contained a batch
 				continue
 			}
 		}
 		r.queue.report(e)
-		r.queue.setAside(b.name, b.id, b.disk)
+		r.queue.setAside(b)
 	}
 	return missing
 }
 
 // precedes reports whether the number of o follows the number of g, and at least one of the two is
 // usable.
-func (g *foundSegment) precedes(o *foundSegment) bool {
+func (g *segment) precedes(o *segment) bool {
 	return g.id+1 == o.id && (g.headerErr == nil || o.headerErr == nil)
 }
 
@@ -230,13 +225,6 @@ func (g *foundSegment) precedes(o *foundSegment) bool {
 // forms. It counts the records of the remaining segments as recovered.
 func (r *recovery) settle() error {
 	q := r.queue
-	for _, g := range q.segs {
-		// Parked segments become unparked first, so that sweep deletes the settled ones. Later,
-		// park sets the status of the remaining segments.
-		if g.status == parked {
-			g.status = unparked
-		}
-	}
 	q.sweep()
 	// The cursor may be before the first segment or, if segments were lost, after the last.
 	i := slices.IndexFunc(q.segs, func(g *segment) bool { return g.status == inQueue })

@@ -30,6 +30,10 @@ type segment struct {
 	name   string // file name within the directory
 	status status
 
+	headerErr error // reason why the header cannot be used, a cause of [spool.CorruptError]; nil: it can be used
+	limit     mark  // beginning of the next usable segment when the directory was read; all frames end before it
+	exact     bool  // the frames must reach up to limit
+
 	settledTo     mark // all batches before this mark are settled; not used for the status inQueue
 	settledInName mark // the mark settledTo that the file name contains
 
@@ -40,7 +44,7 @@ type segment struct {
 
 	syncErr error               // error of a failed sync; the content after synced is unknown
 	damage  *spool.CorruptError // reason why the segment ends at end
-	removed bool                // removed from the queue: settled, dropped or deleted by another program
+	removed bool                // no longer in the queue: settled, dropped or deleted by another program
 
 	// pendingSince is the time, in Unix nanoseconds, of the last Append to the segment that found
 	// no pending batch in it. It is 0 if there was none since Open.
@@ -83,33 +87,23 @@ func (g *segment) empty() bool { return g.end.seq <= g.first.seq }
 // segmentName returns the file name of segment id if it is not parked.
 func segmentName(id uint64) string { return fmt.Sprintf("%08d%s", id, segmentSuffix) }
 
-// segmentID returns the number in the file name of a segment. It does not accept names that this
-// program never writes, such as one with a missing zero.
-func segmentID(name string) (uint64, bool) {
-	digits, ok := strings.CutSuffix(name, segmentSuffix)
-	if !ok {
-		return 0, false
-	}
+// segmentFile returns the segment that name describes. ok is false for names of other files, and
+// for names that this program never writes, such as one with a missing zero.
+func segmentFile(name string) (g *segment, ok bool) {
+	digits, rest, ok := strings.Cut(name, segmentSuffix)
 	id, err := strconv.ParseUint(digits, 10, 62)
-	return id, err == nil && segmentName(id) == name
-}
-
-// corruptID returns the segment number in the name of a damaged file that was set aside.
-func corruptID(name string) (uint64, bool) {
-	i := strings.Index(name, segmentSuffix)
-	if i < 0 || !strings.HasSuffix(name, corruptSuffix) {
-		return 0, false
+	if !ok || err != nil || segmentName(id) != digits+segmentSuffix {
+		return nil, false
 	}
-	return segmentID(name[:i+len(segmentSuffix)])
-}
-
-// segmentFile returns the segment that name describes. ok is false for names of other files.
-func segmentFile(name string) (g segment, ok bool) {
-	g.name = name
-	if g.id, ok = segmentID(name); ok {
+	g = &segment{name: name, segmentHeader: segmentHeader{id: id}}
+	switch {
+	case rest == "":
+		return g, true
+	case strings.HasSuffix(rest, corruptSuffix):
+		g.status = aside
 		return g, true
 	}
-	return g, g.parseParked()
+	return g, g.parseParked(rest)
 }
 
 // byPlace compares segments by number. A parked segment precedes another segment with the same
@@ -122,6 +116,5 @@ func byPlace(a, b *segment) int {
 // that was parked or set aside, the cursor or the lock.
 func IsFile(name string) bool {
 	_, segment := segmentFile(name)
-	_, set := corruptID(name)
-	return segment || set || name == cursorName || name == lockName
+	return segment || name == cursorName || name == lockName
 }

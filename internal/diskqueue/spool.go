@@ -43,8 +43,8 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(fsys, path)
-	if err != nil {
+	dir := &directory{fs: fsys, path: path}
+	if err := dir.claim(); err != nil {
 		return nil, err
 	}
 	q := &queue{opt: &opt, dir: dir}
