@@ -3,6 +3,7 @@ package diskqueue
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -106,41 +107,60 @@ func (g *segment) load(d *directory) (err error) {
 	return nil
 }
 
-// readFrames walks the frames of g and sets its end. check, if not nil, reads each frame; it
-// returns io.EOF to end the walk. torn reports that the file ends within a frame, which is no
-// damage. err is an error of the file system.
-func (g *segment) readFrames(d *directory, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
+// readFrames walks the frames of g and sets its end, and its damage if there is any. If each is not
+// nil, it reads every frame completely and passes it to each, which returns false to end the walk.
+// torn reports that the file ends within a frame, which is no damage. err is an error of the file
+// system.
+func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHeader, *handout) bool) (torn bool, err error) {
 	var r segmentReader
 	if err := r.open(d, g, g.size, o); err != nil {
-		return false, nil, err
+		return false, err
 	}
 	defer r.close()
 	r.limit = g.limit
-	var checkFrame func(h *frameHeader) error
-	if check != nil {
-		checkFrame = func(h *frameHeader) error { return check(&r, h) }
+	var h frameHeader
+	var memory handout
+	for {
+		err = r.header(&h)
+		if err == nil && each != nil {
+			err = r.read(&h, &memory)
+		}
+		if err != nil {
+			break
+		}
+		if each != nil && !each(&h, &memory) {
+			return false, nil
+		}
+		r.skip(&h)
 	}
-	end, torn, damage := r.toEnd(checkFrame)
-	switch {
-	// The frames from the limit on are left by a failed Append that could not cut off its frame.
-	// Their batches are in a later segment.
-	case end.seq >= g.limit.seq:
-		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
-		damage = nil
-	case damage != nil:
+	g.end, g.damage = r.at, nil
+	switch torn = err == errTorn; {
+	case !torn && err != io.EOF: // damage
+	case g.end.seq == g.limit.seq:
+		err = nil
 	case g.exact:
-		damage = &spool.CorruptError{Offset: r.off, Err: errTruncated}
+		err = errTruncated
 	case g.size < g.disk:
-		damage = &spool.CorruptError{Offset: r.off, Err: errGrown}
+		err = errGrown
+	default:
+		err = nil
 	}
-	g.end = end
-	if damage == nil {
+	if err == nil {
 		g.size = r.off
-		return torn, nil, nil
+		return torn, nil
 	}
-	damage.Segment = g.name
+	g.damage = &spool.CorruptError{Segment: g.name, Offset: r.off, Err: cause(err)}
+	// The headers after a damaged body show how many records are lost.
+	for r.header(&h) == nil {
+		r.skip(&h)
+	}
+	after := r.at
 	if g.exact {
-		damage.Records = g.limit.rec - min(end.rec, g.limit.rec)
+		after = g.limit
 	}
-	return false, damage, nil
+	g.damage.Records = max(after.rec, g.end.rec) - g.end.rec
+	return false, nil
 }
+
+// verify makes [segment.readFrames] read and check every frame.
+func verify(*frameHeader, *handout) bool { return true }

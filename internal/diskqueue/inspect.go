@@ -3,7 +3,6 @@ package diskqueue
 import (
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"time"
@@ -59,15 +58,15 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 		return nil, err
 	}
 	l := &Listing{Acked: v.cursor.acked.seq - 1}
-	for i := range v.segs {
-		in, err := v.inspect(i, full)
+	for _, g := range v.segs {
+		in, err := v.describe(g, full)
+		if isNotExist(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		if in != nil {
-			l.Files = append(l.Files, *in)
-			l.Bytes += in.Bytes
-		}
+		l.Files = append(l.Files, in)
 	}
 	// Batches that the cursor counts may be in no segment. They belonged to the last file or to
 	// deleted files.
@@ -78,12 +77,12 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 			f.Damage, f.Torn = d, false
 		}
 	}
-	for _, a := range v.damagedFiles {
-		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
-		l.Bytes += a.disk
+	for _, g := range v.aside {
+		l.Files = append(l.Files, SegmentInfo{Name: g.name, Bytes: g.disk, Aside: true})
 	}
 	for i := range l.Files {
 		f := &l.Files[i]
+		l.Bytes += f.Bytes
 		l.Pending += f.Pending
 		if f.Damage != nil || f.Aside {
 			l.Damaged++
@@ -96,10 +95,10 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 // While the view is used, that process may delete files and append to the last one. Neither is
 // damage.
 type view struct {
-	dir          *directory // not locked
-	cursor       cursorState
-	segs         []*segment
-	damagedFiles []*segment
+	dir    *directory // not locked
+	cursor cursorState
+	segs   []*segment
+	aside  []*segment
 }
 
 // openView reads the cursor, the names and the headers. It reads the cursor first, because the
@@ -110,7 +109,7 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	if v.cursor, err = v.readCursor(); err != nil {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
-	if v.segs, v.damagedFiles, err = findSegments(v.dir); err != nil {
+	if v.segs, v.aside, err = findSegments(v.dir); err != nil {
 		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
 	}
 	return v, nil
@@ -155,51 +154,44 @@ func (v *view) missing() *spool.CorruptError {
 	return v.cursor.cutOff(last, records)
 }
 
-// inspect describes segment i. It reads the headers of the frames or, if full is true, everything.
-// It returns nil if the file was deleted since.
-func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
-	g := v.segs[i]
-	in := &SegmentInfo{
+// describe describes g from the headers of its frames or, if full is true, from everything in it.
+// The error wraps fs.ErrNotExist if the file was deleted since.
+func (v *view) describe(g *segment, full bool) (in SegmentInfo, err error) {
+	var each func(*frameHeader, *handout) bool
+	if full {
+		each = verify
+	}
+	torn, err := v.read(g, &spool.Options{}, each)
+	in = SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
-		Begun: time.Unix(0, g.created), First: g.first.seq, Last: g.first.seq - 1, Parked: g.status != inQueue,
+		Torn: torn, Damage: g.damage, Parked: g.status != inQueue,
 	}
-	var memory handout
-	check := func(r *segmentReader, h *frameHeader) error { return r.read(h, &memory) }
-	if !full {
-		check = nil
+	if err != nil || g.headerErr != nil {
+		return in, err
 	}
-	var err error
-	in.Torn, in.Damage, err = v.read(i, &spool.Options{}, check)
-	switch {
-	case isNotExist(err):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case g.headerErr != nil:
-		in.First, in.Last, in.Begun = 0, 0, time.Time{}
-		return in, nil
-	}
-	in.Batches, in.Records, in.Last = g.end.seq-g.first.seq, g.end.rec-g.first.rec, g.end.seq-1
+	in.Begun, in.First, in.Last = time.Unix(0, g.created), g.first.seq, g.end.seq-1
+	in.Batches, in.Records = g.end.seq-g.first.seq, g.end.rec-g.first.rec
 	if from := g.settled(v.cursor.acked); !g.done(from) {
 		in.Pending = g.pending(from)
 	}
 	return in, nil
 }
 
-// read calls [segment.readFrames] for segment i. If the segment was acknowledged and deleted
-// since, the error wraps fs.ErrNotExist.
-func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
-	g := v.segs[i]
-	switch {
-	case g.headerErr == errTorn:
-		return true, nil, nil // a process is creating the segment, or was killed while creating it
-	case g.headerErr != nil:
-		return false, &spool.CorruptError{Segment: g.name, Err: g.headerErr}, nil
+// read calls [segment.readFrames] for g, if its header can be used. If the segment was acknowledged
+// and deleted since, the error wraps fs.ErrNotExist.
+func (v *view) read(g *segment, o *spool.Options, each func(*frameHeader, *handout) bool) (torn bool, err error) {
+	switch g.headerErr {
+	case nil:
+	case errTorn: // a process is creating the segment, or was killed while creating it
+		return true, nil
+	default:
+		g.damage = &spool.CorruptError{Segment: g.name, Err: g.headerErr}
+		return false, nil
 	}
-	if torn, damage, err = g.readFrames(v.dir, o, check); err != nil {
+	if torn, err = g.readFrames(v.dir, o, each); err != nil {
 		err = fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
-	return torn, damage, err
+	return torn, err
 }
 
 // An Entry is one batch yielded by [Scan].
@@ -229,21 +221,26 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
-		more, whole := true, true
-		for i := range v.segs {
-			_, damage, err := v.read(i, o, v.yieldBatches(i, yield, &more))
+		whole := true
+		for _, g := range v.segs {
+			more := true
+			_, err := v.read(g, o, func(h *frameHeader, m *handout) bool {
+				acked := h.at.seq < g.settled(v.cursor.acked).seq
+				more = yield(Entry{Segment: g.name, Seq: h.at.seq, Time: time.Unix(0, h.time), Acked: acked, Batch: &m.batch}, nil)
+				return more
+			})
 			switch {
 			case !more:
+				return
 			case isNotExist(err):
 				whole = false
 			case err != nil:
 				yield(Entry{}, err)
-				more = false
-			case damage != nil:
-				more, whole = yield(Entry{}, damage), false
-			}
-			if !more {
 				return
+			case g.damage != nil:
+				if whole = false; !yield(Entry{}, g.damage) {
+					return
+				}
 			}
 		}
 		if whole {
@@ -251,27 +248,5 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 				yield(Entry{}, d)
 			}
 		}
-	}
-}
-
-// yieldBatches returns a function that yields the batch of each frame of segment i. If the consumer
-// of the iterator stops, the function sets *more to false.
-func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
-	g := v.segs[i]
-	var memory handout
-	return func(r *segmentReader, h *frameHeader) error {
-		if h.at.seq >= g.limit.seq {
-			return nil // the batches were stored again in the next segment
-		}
-		if err := r.read(h, &memory); err != nil {
-			return err
-		}
-		if *more = yield(Entry{
-			Segment: g.name, Seq: h.at.seq, Time: time.Unix(0, h.time),
-			Acked: h.at.seq < g.settled(v.cursor.acked).seq, Batch: &memory.batch,
-		}, nil); !*more {
-			return io.EOF
-		}
-		return nil
 	}
 }

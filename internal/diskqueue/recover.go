@@ -148,24 +148,19 @@ func (r *recovery) findEnds() error {
 // scan finds the end of g by reading the headers of its frames; it reads the last segment
 // completely. It removes a torn frame at the end of the last segment.
 func (r *recovery) scan(g *segment) error {
-	var check func(*segmentReader, *frameHeader) error
-	var body []byte
 	// Only the last segment can have frames that a killed process did not complete, so only its
 	// frames are checked completely here. Next checks the frames of the other segments.
+	var each func(*frameHeader, *handout) bool
 	if g == r.last() {
-		check = func(s *segmentReader, h *frameHeader) (err error) {
-			body, err = s.body(h, body)
-			return err
-		}
+		each = verify
 	}
 	// Without a dictionary and a codec, readFrames registers no streams.
-	torn, damage, err := g.readFrames(r.dir, &spool.Options{}, check)
+	torn, err := g.readFrames(r.dir, &spool.Options{}, each)
 	if err != nil {
 		return err
 	}
-	if damage != nil {
-		g.damage = damage
-		r.queue.report(damage)
+	if g.damage != nil {
+		r.queue.report(g.damage)
 	}
 	// A torn frame in another segment stays: readers stop at the end of the segment.
 	if !torn || g != r.last() {

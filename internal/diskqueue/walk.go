@@ -4,8 +4,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-
-	"github.com/forebay-log/forebay/spool"
 )
 
 // A walk iterates over the frames of one segment: header reads the header of the next frame,
@@ -38,14 +36,14 @@ func startWalk(f io.ReaderAt, size int64, h *segmentHeader) walk {
 var noLimit = mark{seq: maxNumber, rec: maxNumber}
 
 // header reads the header of the next frame. It returns
-//   - io.EOF at the end of the frames, and before a frame whose records exceed the limit, although
-//     its number does not: its Append failed, and the number went to another batch,
+//   - io.EOF at the end of the frames, at the limit, and before a frame whose records exceed the
+//     limit: its Append failed, and its number went to a batch of a later segment,
 //   - errTorn if the file ends within the frame, or has only zeros from here on,
 //   - a cause of [spool.CorruptError] for damage,
 //   - the error of the file system if the read fails.
 func (w *walk) header(h *frameHeader) error {
 	left := w.size - w.off
-	if left == 0 {
+	if left == 0 || w.at.seq >= w.limit.seq {
 		return io.EOF
 	}
 	if left < int64(w.head) {
@@ -74,7 +72,7 @@ func (w *walk) header(h *frameHeader) error {
 	// The checksum is right, so the frame was written for this segment, but not at this position.
 	case h.at != w.at:
 		return errSequence
-	case h.at.seq < w.limit.seq && h.end().rec > w.limit.rec:
+	case h.end().rec > w.limit.rec:
 		return io.EOF
 	case h.bytes() > left:
 		return errTorn
@@ -121,32 +119,4 @@ func (w *walk) body(h *frameHeader, buf []byte) ([]byte, error) {
 		w.aheadAt = w.off + h.bytes()
 	}
 	return buf[:n], nil
-}
-
-// toEnd advances to the end of the readable frames and returns the mark there. If check is not nil,
-// it is called for each frame with the header h. torn reports that the file ends within a frame.
-// end is the mark before the first damaged frame. If check finds damage, the headers of the
-// following frames are read to count the lost records.
-func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, damage *spool.CorruptError) {
-	var h frameHeader
-	for {
-		switch err := w.header(&h); {
-		case err == nil:
-			if check != nil && damage == nil {
-				if err := check(&h); err == io.EOF {
-					return w.at, false, nil
-				} else if err != nil {
-					end, damage = w.at, &spool.CorruptError{Offset: w.off, Err: cause(err)}
-				}
-			}
-			w.skip(&h)
-		case damage != nil:
-			damage.Records = w.at.rec - end.rec
-			return end, false, damage
-		case err == io.EOF || err == errTorn:
-			return w.at, err == errTorn, nil
-		default:
-			return w.at, false, &spool.CorruptError{Offset: w.off, Err: cause(err)}
-		}
-	}
 }
