@@ -101,9 +101,6 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 	off, records := uint64(0), uint32(0)
 	i := 0 // offset in p up to which entries are decoded
 	for range h.entries {
-		if i == len(p) {
-			return dst, errIndex
-		}
 		st.ticket++
 		if known && len(p)-i >= 8 {
 			// This is a fast path for the most frequent kind of entry. The general code below has
@@ -120,32 +117,25 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 				continue
 			}
 		}
-		ctl := p[i]
-		i++
+		ctl, next := octet(p, i)
 		flags := uint8(0)
 		if ctl&^noTime != 0 { // most entries have no announced field
-			var ok bool
 			before := st.stream
-			if i, flags, ok = st.changes(p, i, ctl); !ok {
-				return dst, errIndex
-			}
+			flags, next = st.changes(p, next, ctl)
 			known = known && st.stream == before
 		}
 		time := int64(0)
 		if ctl&noTime == 0 {
-			d, n := uvarint(p, i)
-			if n < 0 {
-				return dst, errIndex
-			}
-			i = n
-			st.time += int64(d>>1) ^ -int64(d&1) // zigzag
+			var d uint64
+			d, next = uvarint(p, next)
+			st.time += zigzag(d)
 			time = st.time
 		}
-		length, n := uvarint(p, i)
-		if n < 0 || length > uint64(h.payload)-off {
+		length, next := uvarint(p, next)
+		if next < 0 || length > uint64(h.payload)-off {
 			return dst, errIndex
 		}
-		i = n
+		i = next
 		if !known {
 			if local, known = stream(st.stream); !known {
 				return dst, errStreams
@@ -168,53 +158,57 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 }
 
 // changes reads the fields between the control byte and the time from p[i:] and applies them to st.
-// It returns the position after them and the flags of the record. ok is false if the entry ends
+// It returns the flags of the record and the position after the fields, or -1 if the entry ends
 // early or has a field that this version does not know.
-func (st *indexState) changes(p []byte, i int, ctl byte) (next int, flags uint8, ok bool) {
+func (st *indexState) changes(p []byte, i int, ctl byte) (flags uint8, next int) {
+	var v uint64
 	if ctl&^controlBits != 0 {
-		return i, 0, false
+		return 0, -1
 	}
 	if ctl&hasTicket != 0 {
-		d, n := uvarint(p, i)
-		if n < 0 {
-			return i, 0, false
-		}
-		st.ticket += uint64(int64(d>>1) ^ -int64(d&1)) // zigzag
-		i = n
+		v, i = uvarint(p, i)
+		st.ticket += uint64(zigzag(v))
 	}
 	if ctl&hasStream != 0 {
-		v, n := uvarint(p, i)
-		if n < 0 || v > math.MaxUint32 {
-			return i, 0, false
+		if v, i = uvarint(p, i); v > math.MaxUint32 {
+			return 0, -1
 		}
 		st.stream = uint32(v)
-		i = n
 	}
 	if ctl&hasLevel != 0 {
-		if i == len(p) {
-			return i, 0, false
-		}
-		st.level = int8(p[i])
-		i++
+		var level byte
+		level, i = octet(p, i)
+		st.level = int8(level)
 	}
 	if ctl&hasFlags != 0 {
-		if i == len(p) {
-			return i, 0, false
-		}
-		flags = p[i]
-		i++
+		flags, i = octet(p, i)
 	}
-	return i, flags, true
+	return flags, i
 }
 
-// uvarint reads a varint from p[i:] and returns the position after it, or -1 if there is no valid one.
+// uvarint reads a varint from p[i:] and returns the position after it. It returns the position -1 if
+// there is no valid varint, or if i is -1, so that only the last of several calls is checked.
 func uvarint(p []byte, i int) (v uint64, next int) {
+	if i < 0 {
+		return 0, -1
+	}
 	v, n := binary.Uvarint(p[i:])
 	if n <= 0 {
 		return 0, -1
 	}
 	return v, i + n
 }
+
+// octet is like uvarint for one byte.
+func octet(p []byte, i int) (b byte, next int) {
+	if i < 0 || i >= len(p) {
+		return 0, -1
+	}
+	return p[i], i + 1
+}
+
+// zigzag decodes a signed number.
+func zigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
 
 // decodeShort decodes an entry without optional fields from the eight bytes in x. Such an entry is
 // a control byte of 0, a time difference and a length, each a varint of at most four bytes. n is
@@ -238,5 +232,5 @@ func decodeShort(x uint64) (diff int64, length uint64, n int) {
 	l := (x & (end2 ^ (end2 - 1))) >> (8 * (i + 1))
 	d = d&0x7f | d>>1&(0x7f<<7) | d>>2&(0x7f<<14) | d>>3&(0x7f<<21)
 	l = l&0x7f | l>>1&(0x7f<<7) | l>>2&(0x7f<<14) | l>>3&(0x7f<<21)
-	return int64(d>>1) ^ -int64(d&1), l, n // zigzag
+	return zigzag(d), l, n
 }

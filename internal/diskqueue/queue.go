@@ -26,35 +26,24 @@ import (
 // balances at every moment. The methods that delete files do so after they have released mu: a file
 // that survives a kill in between is settled according to the cursor, and deleted by the next Open.
 type queue struct {
-	opt     *spool.Options
-	dir     *directory
-	events  callback.Reporter // calls Options.OnEvent. Posting never blocks, so it is allowed with any lock held
-	damages atomic.Uint64     // number of calls of report
-	closed  atomic.Bool       // set by Close. After it, all methods of the spool fail
+	opt    *spool.Options
+	dir    *directory
+	events callback.Reporter // calls Options.OnEvent. Posting never blocks, so it is allowed with any lock held
+	closed atomic.Bool       // set by Close. After it, all methods of the spool fail
 
 	// mu guards the fields below, and the fields of segments that can change. It is a leaf lock:
 	// with it held, there is no I/O, and only the lock of the event queue is acquired.
 	mu           sync.Mutex
-	segs         []*segment // ascending
-	active       *segment   // the segment to which Append adds; if nil, the next Append begins one
-	lastID       uint64     // highest segment number used so far, including deleted segments
-	next         mark       // mark of the next Append
-	acked        mark       // all batches before this mark in segments inQueue are settled
-	read         mark       // mark of the next batch to hand out
-	readSeg      *segment   // the segment that Next is reading; the quota must not delete it
-	damagedFiles []*segment // files that were set aside, the oldest first
-	undeleted    []*segment // removed segments and damaged files that sweep deletes
-	count        counters
-}
-
-// counters count since Open. All except batches and droppedSegments count records.
-type counters struct {
-	batches, appended uint64
-	recovered         uint64
-	acked             uint64
-	droppedQuota      uint64
-	droppedSegments   uint64
-	corrupt           uint64
+	segs         []*segment  // ascending
+	active       *segment    // the segment to which Append adds; if nil, the next Append begins one
+	lastID       uint64      // highest segment number used so far, including deleted segments
+	next         mark        // mark of the next Append
+	acked        mark        // all batches before this mark in segments inQueue are settled
+	read         mark        // mark of the next batch to hand out
+	readSeg      *segment    // the segment that Next is reading; the quota must not delete it
+	damagedFiles []*segment  // files that were set aside, the oldest first
+	undeleted    []*segment  // removed segments and damaged files that sweep deletes
+	count        spool.Stats // only the fields that count since Open
 }
 
 // keepDamaged is the number of damaged files that are kept. Older ones are deleted, because a
@@ -63,7 +52,9 @@ const keepDamaged = 8
 
 // report counts and reports damage. Each damage is reported once by a process.
 func (q *queue) report(e *spool.CorruptError) {
-	q.damages.Add(1)
+	q.mu.Lock()
+	q.count.Damages++
+	q.mu.Unlock()
 	q.events.Post("corrupt", e, e.Records)
 }
 
@@ -135,8 +126,8 @@ func (q *queue) commit(h *frameHeader) bool {
 	}
 	g.end = h.end()
 	q.next = g.end
-	q.count.appended += uint64(h.records)
-	q.count.batches++
+	q.count.Appended += uint64(h.records)
+	q.count.Batches++
 	return true
 }
 
@@ -211,7 +202,7 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	}
 	for n < len(out) && out[n].at.seq <= seq {
 		o := out[n]
-		q.count.acked += o.end.rec - o.at.rec
+		q.count.Acked += o.end.rec - o.at.rec
 		// The cursor does not describe unparked segments; their file names do.
 		if o.seg.status == unparked {
 			o.seg.settledTo = o.end
@@ -243,7 +234,7 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	}
 	e := &spool.CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - q.read.rec, Err: cause}
 	g.damage, g.end = e, q.read
-	q.count.corrupt += e.Records
+	q.count.Corrupt += e.Records
 	q.mu.Unlock()
 	q.report(e)
 	q.sweep()
@@ -267,7 +258,7 @@ func (q *queue) dropMissing() {
 		g.removed = true
 		return true
 	})
-	q.count.corrupt += e.Records
+	q.count.Corrupt += e.Records
 	q.mu.Unlock()
 	q.report(e)
 }
@@ -353,18 +344,15 @@ func (q *queue) setAside(g *segment) {
 	}
 }
 
-// stats returns a spool.Stats with the fields of the queue, and the number of pending records that
-// are not handed out. It counts pending records by walking the segments, independently of the
-// counters, so that batch.Account.Check detects errors.
+// stats returns a consistent snapshot, and the number of its pending records that are not handed
+// out. It counts pending records by walking the segments, independently of the counters, so that
+// batch.Account.Check detects errors.
 func (q *queue) stats() (st spool.Stats, unread uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := &q.count
-	st = spool.Stats{
-		Bytes: q.diskLocked(), MaxBytes: q.opt.MaxBytes, Segments: len(q.segs), AsideFiles: len(q.damagedFiles),
-		Appended: c.appended, Batches: c.batches, Recovered: c.recovered, Acked: c.acked,
-		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
-	}
+	st = q.count
+	st.Bytes, st.MaxBytes = q.diskLocked(), q.opt.MaxBytes
+	st.Segments, st.AsideFiles = len(q.segs), len(q.damagedFiles)
 	for _, g := range q.segs {
 		n := g.pending(g.settled(q.acked))
 		st.Records += n

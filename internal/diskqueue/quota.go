@@ -24,77 +24,68 @@ func (a *appender) room(need int64, f form) error {
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", errFull, need, limit)
 		}
-		switch ok, g := a.queue.makeRoom(need + header); {
+		switch ok, seal := a.queue.makeRoom(need + header); {
 		case ok:
 			return nil
-		case g == nil:
+		case !seal:
 			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
-		case g == a.seg:
-			_ = a.seal() // this deletes the active segment if it is settled
-		default:
-			a.queue.sweep()
 		}
+		_ = a.seal()
 	}
 }
 
-// makeRoom reports whether a frame of need bytes is within the quota. If it is not, makeRoom
-// removes the segment or damaged file g from the queue, and counts its records as dropped; the
-// caller calls sweep. It does not remove the active segment, because the appender holds its file:
-// the caller seals it. If g is nil, deleting files does not help.
-func (q *queue) makeRoom(need int64) (ok bool, g *segment) {
+// makeRoom makes room for need bytes within the quota, and reports whether it succeeded. If seal is
+// true, the caller seals the active segment and calls again, because the appender holds its file.
+func (q *queue) makeRoom(need int64) (ok, seal bool) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.diskLocked()+need <= q.opt.MaxBytes:
-		return true, nil
-	// The caller seals the active segment, which deletes it and leaves no record behind.
-	case q.active != nil && q.active.done(q.acked):
-		return false, q.active
-	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
-		return false, nil
-	case len(q.damagedFiles) > 0:
-		g = q.damagedFiles[0]
-		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
-		q.undeleted = append(q.undeleted, g)
-		return false, g
-	case q.opt.OverQuota != dropOldest:
-		return false, nil
-	}
-	i := slices.IndexFunc(q.segs, func(g *segment) bool { return !q.pinnedLocked(g) })
-	if i < 0 {
-		return false, nil
-	}
-	if g = q.segs[i]; g == q.active {
-		return false, g
-	}
-	n := g.pending(g.settled(q.acked))
-	q.count.droppedQuota += n
-	q.count.droppedSegments++
-	g.removed = true
-	q.segs = slices.Delete(q.segs, i, i+1)
-	q.undeleted = append(q.undeleted, g)
-	q.events.Post("drop", errFull, n)
-	return false, g
-}
-
-// freeableLocked returns the number of bytes that may be deleted for an Append. It excludes the
-// header of the active segment, because the next segment also needs a header.
-func (q *queue) freeableLocked() (n int64) {
-	for _, a := range q.damagedFiles {
-		n += a.disk
-	}
-	if q.opt.OverQuota != dropOldest {
-		return n
-	}
-	for _, g := range q.segs {
-		if q.pinnedLocked(g) {
+	victims, ok, seal := q.victimsLocked(need)
+	for _, g := range victims {
+		is := func(o *segment) bool { return o == g }
+		q.damagedFiles, q.segs = slices.DeleteFunc(q.damagedFiles, is), slices.DeleteFunc(q.segs, is)
+		g.removed = true
+		if g.status == aside {
 			continue
 		}
-		if n += g.disk; g == q.active {
-			n -= g.bytes()
+		n := g.pending(g.settled(q.acked))
+		q.count.DroppedQuota += n
+		q.count.DroppedSegments++
+		q.events.Post("drop", errFull, n)
+	}
+	q.undeleted = append(q.undeleted, victims...)
+	q.mu.Unlock()
+	if len(victims) > 0 {
+		q.sweep()
+	}
+	return ok, seal
+}
+
+// victimsLocked returns the files to delete for need bytes. ok is false if deleting files does not
+// help. seal is true, and ok false, if the active segment must be sealed first.
+func (q *queue) victimsLocked(need int64) (victims []*segment, ok, seal bool) {
+	over := q.diskLocked() + need - q.opt.MaxBytes
+	if over <= 0 {
+		return nil, true, false
+	}
+	if q.active != nil && q.active.done(q.acked) { // sealing deletes it and leaves no record behind
+		return nil, false, true
+	}
+	for _, g := range slices.Concat(q.damagedFiles, q.segs) {
+		if g.status != aside && (q.opt.OverQuota != dropOldest || q.pinnedLocked(g)) {
+			continue
+		}
+		victims = append(victims, g)
+		if over -= g.disk; g == q.active {
+			seal = true
+			over += g.bytes() // the next segment also needs a header
+		}
+		if over <= 0 {
+			break
 		}
 	}
-	return n
+	if over > 0 || seal {
+		return nil, false, seal && over <= 0
+	}
+	return victims, true, false
 }
 
 // pinnedLocked reports whether the quota must not delete g. Next may be reading g, or one of its

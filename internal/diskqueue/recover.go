@@ -243,7 +243,7 @@ func (r *recovery) settle() error {
 	for _, g := range q.segs {
 		// Parked records are recovered and pending, too, although Next does not return them.
 		n := g.pending(g.settled(q.acked))
-		q.count.recovered += n
+		q.count.Recovered += n
 		if g.status != parked {
 			waiting += n
 		}

@@ -8,23 +8,15 @@ import (
 // Stats returns a consistent snapshot. It never waits for I/O, and works after
 // Close.
 func (s *Spool) Stats() spool.Stats {
-	st, _ := s.stats()
+	st, _ := s.queue.stats()
 	return st
-}
-
-// stats returns a snapshot, and the number of its pending records that are not handed out.
-func (s *Spool) stats() (st spool.Stats, unread uint64) {
-	st, unread = s.queue.stats()
-	st.Damages = s.queue.damages.Load()
-	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
-	return st, unread
 }
 
 // Account returns the spool's account since Open. Appended records count as accepted,
 // acknowledged ones as delivered. Of the pending ones, those that Next has returned are in flight. It
 // balances at every moment.
 func (s *Spool) Account() batch.Account {
-	st, unread := s.stats()
+	st, unread := s.queue.stats()
 	a := batch.Account{Accepted: st.Appended, Recovered: st.Recovered, Delivered: st.Acked}
 	a.Dropped[batch.Quota] = st.DroppedQuota
 	a.Dropped[batch.Corrupt] = st.Corrupt

@@ -19,9 +19,7 @@ type syncer struct {
 	dir    *directory
 	cursor *cursor
 
-	mu            sync.Mutex    // held during a sync
-	count, failed atomic.Uint64 // number of syncs since Open
-
+	mu      sync.Mutex  // held during a sync
 	due     atomic.Bool // a timer will call syncDue
 	failing atomic.Bool // the last syncDue has failed
 }
@@ -67,14 +65,25 @@ func (s *syncer) sync() error {
 	return s.syncAll()
 }
 
-// syncAll syncs segments, the oldest first, then the cursor, then the names, and counts the result.
-// It stops at the first segment that fails, so that the batches on stable storage have no gap. The
-// caller holds mu.
+// syncAll syncs the spool and counts the result. The caller holds mu.
 func (s *syncer) syncAll() error {
-	jobs, unsure := s.queue.unsynced()
-	for _, j := range jobs {
-		if err := s.segment(j); err != nil {
-			s.failed.Add(1)
+	err := s.syncFiles()
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	if err != nil {
+		s.queue.count.SyncErrors++
+	} else {
+		s.queue.count.Syncs++
+	}
+	return err
+}
+
+// syncFiles syncs segments, the oldest first, then the cursor, then the names. It stops at the first
+// segment that fails, so that the batches on stable storage have no gap.
+func (s *syncer) syncFiles() error {
+	segs, unsure := s.queue.unsynced()
+	for _, g := range segs {
+		if err := s.segment(g); err != nil {
 			return err
 		}
 	}
@@ -82,20 +91,35 @@ func (s *syncer) syncAll() error {
 	if err != nil {
 		err = fmt.Errorf("spool: cannot sync the cursor: %w", err)
 	}
-	if err = errors.Join(unsure, err, s.dir.sync()); err != nil {
-		s.failed.Add(1)
-	} else {
-		s.count.Add(1)
-	}
-	return err
+	return errors.Join(unsure, err, s.dir.sync())
 }
 
-// segment syncs one segment. It opens the file by its name, so the appender does not have to wait:
-// a sync covers all writes to a file, also through other handles. If the file does not exist, it
-// has been acknowledged or dropped.
-func (s *syncer) segment(j syncJob) error {
+// unsynced returns the segments that are not on stable storage yet. unsure is the error of an
+// earlier sync of a segment with pending batches. A second sync of that file would succeed although
+// the system has dropped its pages.
+func (q *queue) unsynced() (segs []*segment, unsure error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, g := range q.segs {
+		switch {
+		case g.syncErr != nil && !g.done(g.settled(q.acked)):
+			unsure = g.syncErr
+		case g.syncErr == nil && g.synced < g.size:
+			segs = append(segs, g)
+		}
+	}
+	return segs, unsure
+}
+
+// segment syncs one segment, and stores the result in it. It opens the file by its name, so the
+// appender does not have to wait: a sync covers all writes to a file, also through other handles. If
+// the file does not exist, it has been acknowledged, dropped or renamed.
+func (s *syncer) segment(g *segment) error {
 	for {
-		f, err := s.dir.open(j.name, os.O_RDWR)
+		s.queue.mu.Lock()
+		name, size := g.name, g.size
+		s.queue.mu.Unlock()
+		f, err := s.dir.open(name, os.O_RDWR)
 		if err == nil {
 			if err = f.Sync(); err != nil {
 				err = fmt.Errorf("%w: %w", errNotSynced, err)
@@ -106,53 +130,19 @@ func (s *syncer) segment(j syncJob) error {
 			err = nil
 		}
 		if err != nil {
-			err = fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
+			err = fmt.Errorf("spool: cannot sync %s: %w", name, err)
 		}
-		if again := s.queue.synced(&j, err); !again {
+		s.queue.mu.Lock()
+		renamed := g.name != name
+		switch {
+		case errors.Is(err, errNotSynced):
+			g.syncErr = err
+		case err == nil && !renamed:
+			g.synced = max(g.synced, size)
+		}
+		s.queue.mu.Unlock()
+		if err != nil || !renamed {
 			return err
 		}
 	}
-}
-
-// A syncJob is a segment to sync, up to a size.
-type syncJob struct {
-	seg  *segment
-	name string
-	size int64
-}
-
-// unsynced returns the segments that are not on stable storage yet. unsure is the error of an
-// earlier sync of a segment with pending batches. A second sync of that file would succeed although
-// the system has dropped its pages.
-func (q *queue) unsynced() (jobs []syncJob, unsure error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, g := range q.segs {
-		switch {
-		case g.syncErr != nil:
-			if !g.done(g.settled(q.acked)) {
-				unsure = g.syncErr
-			}
-		case g.synced < g.size:
-			jobs = append(jobs, syncJob{g, g.name, g.size})
-		}
-	}
-	return jobs, unsure
-}
-
-// synced stores the result of a sync in the segment. It returns true if the segment was renamed
-// meanwhile, so that the sync must be repeated.
-func (q *queue) synced(j *syncJob, err error) (again bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case errors.Is(err, errNotSynced):
-		j.seg.syncErr = err
-	case err == nil && j.seg.name != j.name:
-		j.name = j.seg.name
-		return true
-	case err == nil:
-		j.seg.synced = max(j.seg.synced, j.size)
-	}
-	return false
 }
