@@ -20,19 +20,6 @@ const (
 	cursorFileBytes = 2 * cursorStride
 )
 
-// missing returns the numbers of batches and records that are missing after the mark end, where the
-// last segment of the spool ends. Acknowledged batches are not missing: their segments were
-// deleted.
-func (c *cursorState) missing(end mark) (batches, records uint64) {
-	if c.acked.seq > end.seq {
-		end = c.acked
-	}
-	if c.end.seq <= end.seq {
-		return 0, 0
-	}
-	return c.end.seq - end.seq, max(c.end.rec, end.rec) - end.rec
-}
-
 // cursorState is the content of the cursor file. The fields are in the order of the file.
 type cursorState struct {
 	gen     uint64 // generation of this slot; the slot with the higher generation counts
@@ -41,11 +28,18 @@ type cursorState struct {
 	end     mark   // end of the last segment when the slot was written; seq 0: unknown
 }
 
-// cutOff returns the error for records that are missing at the end of a spool. last is the last
-// existing segment, or nil if there is none. If the last segment was truncated, the error names it;
+// cutOff returns the error for batches that are missing after the mark end, where the segments end,
+// or nil if none is missing. Acknowledged batches are not missing: their segments were deleted. last
+// is the last existing segment, or nil if there is none. If it was truncated, the error names it;
 // otherwise the error names the missing segment.
-func (c *cursorState) cutOff(last *segment, records uint64) *spool.CorruptError {
-	e := &spool.CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCutOff}
+func (c *cursorState) cutOff(last *segment, end mark) *spool.CorruptError {
+	if c.acked.seq > end.seq {
+		end = c.acked
+	}
+	if c.end.seq <= end.seq {
+		return nil
+	}
+	e := &spool.CorruptError{Segment: segmentName(c.segment), Records: max(c.end.rec, end.rec) - end.rec, Err: errCutOff}
 	if last != nil && last.id >= c.segment {
 		e.Segment, e.Offset = last.name, last.size
 	}
@@ -85,26 +79,6 @@ func (c *cursorState) parse(p []byte) bool {
 // startOfSpool is the state of a new spool.
 var startOfSpool = cursorState{acked: mark{seq: 1}}
 
-// readCursor returns the state of the newer valid slot. If no slot is valid, it returns
-// startOfSpool, so that batches are delivered again rather than lost. blank reports whether no slot
-// was ever written, which is not damage.
-func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
-	c, found, blank := startOfSpool, false, true
-	for off := int64(0); off < cursorFileBytes; off += cursorStride {
-		var p [cursorSlotBytes]byte
-		var s cursorState
-		n, err := f.ReadAt(p[:], off)
-		if err != nil && err != io.EOF {
-			return c, false, err
-		}
-		if n == len(p) && s.parse(p[:]) && (!found || s.gen > c.gen) {
-			c, found = s, true
-		}
-		blank = blank && allZero(p[:])
-	}
-	return c, blank && !found, nil
-}
-
 // cursor is the open cursor file. It is written on each Ack, and synced by Spool.Sync. reader.mu
 // guards it.
 type cursor struct {
@@ -112,6 +86,32 @@ type cursor struct {
 	state   cursorState
 	settled []settledTickets // tickets of the records that were acknowledged last, the oldest first
 	buf     []byte           // reused by write
+}
+
+// read reads the newer valid slot, and the settled tickets of both. If no slot is valid, the state is
+// startOfSpool, so that batches are delivered again rather than lost. blank reports whether no slot
+// was ever written, which is not damage.
+func (c *cursor) read() (blank bool, err error) {
+	var slots [2][cursorSlotBytes + settledHeadBytes + maxSettled*settledEntryBytes]byte
+	c.state, blank = startOfSpool, true
+	for i := range slots {
+		p := slots[i][:]
+		n, err := c.f.ReadAt(p, int64(i)*cursorStride)
+		if err != nil && err != io.EOF {
+			return false, err
+		}
+		var s cursorState
+		if n >= cursorSlotBytes && s.parse(p[:cursorSlotBytes]) && s.gen > c.state.gen {
+			c.state = s
+		}
+		blank = blank && allZero(p[:cursorSlotBytes])
+	}
+	// The ranges of the older slot come first. They are also valid, and cursors of earlier versions
+	// have none.
+	for _, slot := range [...]uint64{c.state.gen + 1, c.state.gen} {
+		c.parseSettled(slots[slot%2][cursorSlotBytes:])
+	}
+	return blank, nil
 }
 
 // write stores a state, with the next generation, and the settled tickets. When it returns nil,

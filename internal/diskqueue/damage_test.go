@@ -3,7 +3,6 @@ package diskqueue
 import (
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,21 +19,20 @@ func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	if err := g.load(&directory{fs: fsys, path: testDir}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := (&directory{fs: fsys, path: testDir}).open(name, os.O_RDONLY)
-	if err != nil {
+	var r segmentReader
+	if err := r.open(&directory{fs: fsys, path: testDir}, g, g.size, &spool.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	w := startWalk(f, g.size, &g.segmentHeader)
+	defer r.close()
 	var h frameHeader
 	for {
-		offs = append(offs, w.off)
-		if err := w.header(&h); err == io.EOF {
+		offs = append(offs, r.off)
+		if err := r.header(&h); err == io.EOF {
 			return offs
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		w.skip(&h)
+		r.skip(&h)
 	}
 }
 

@@ -2,12 +2,11 @@ package diskqueue
 
 import (
 	"hash/crc32"
-	"io"
 	"iter"
-	"os"
 	"slices"
 
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/spool"
 )
 
 // Held returns the tickets, from first to last, of the records of origin that are in the spool or
@@ -59,23 +58,23 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 	if g.version < 2 || g.removed {
 		return nil
 	}
-	f, err := d.open(g.name, os.O_RDONLY)
-	if err != nil {
+	var r segmentReader
+	if r.open(d, g, g.size, &spool.Options{}) != nil {
 		return nil
 	}
-	defer f.Close()
-	w := startWalk(f, g.size, &g.segmentHeader)
-	sound := w // all frames before this mark are undamaged
+	defer r.close()
+	sound := r // all frames before its position are undamaged
+	var err error
 	var h, passed frameHeader
 	// The index is read without verifying its checksum, which covers the whole body. The second
-	// walk verifies it.
-	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
+	// reader verifies it.
+	for ; r.at.seq < g.end.seq && r.header(&h) == nil; r.skip(&h) {
 		if h.origin != origin {
 			continue
 		}
 		index := slices.Grow(memory.buf[:0], int(h.index))[:h.index]
 		memory.buf = index
-		if readFull(f, index, w.off+int64(h.head)+int64(h.dict)) != nil {
+		if readFull(r.f, index, r.off+int64(h.head)+int64(h.dict)) != nil {
 			break
 		}
 		if memory.slots, err = decodeIndex(memory.slots[:0], index, &h, anyStream); err != nil {
@@ -87,7 +86,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 		}
 		// This frame has such a ticket, so all frames up to it are verified. Most calls find none
 		// and verify nothing.
-		for len(held) > n && sound.at.seq <= w.at.seq {
+		for len(held) > n && sound.at.seq <= r.at.seq {
 			if sound.header(&passed) != nil {
 				return held[:n]
 			}
@@ -194,24 +193,15 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges stored after both slots, first the ranges of the older slot. Ranges
-// in the older slot are also valid. Cursors of earlier versions have no ranges.
-func (c *cursor) readSettled(f io.ReaderAt) {
-	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
-		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte
-		n, _ := f.ReadAt(p[:], int64(slot%2)*cursorStride+cursorSlotBytes)
-		c.parseSettled(p[:n])
-	}
-}
-
-// parseSettled adds the ranges in p, unless their checksum is wrong.
+// parseSettled adds the ranges in p, which is as long as the largest list, unless their checksum is
+// wrong.
 func (c *cursor) parseSettled(p []byte) {
-	if len(p) < settledHeadBytes {
+	n := le.Uint32(p[4:])
+	if n == 0 || n > maxSettled {
 		return
 	}
-	n := le.Uint32(p[4:])
-	end := settledHeadBytes + int(min(n, maxSettled))*settledEntryBytes
-	if n == 0 || n > maxSettled || end > len(p) || crc32.Checksum(p[4:end], castagnoli) != le.Uint32(p) {
+	end := settledHeadBytes + int(n)*settledEntryBytes
+	if crc32.Checksum(p[4:end], castagnoli) != le.Uint32(p) {
 		return
 	}
 	for p = p[settledHeadBytes:end]; len(p) > 0; p = p[settledEntryBytes:] {

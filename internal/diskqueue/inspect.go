@@ -126,11 +126,11 @@ func (v *view) readCursor() (cursorState, error) {
 		return startOfSpool, err
 	}
 	defer f.Close()
-	c, _, err := readCursor(f)
-	if err != nil {
+	c := cursor{f: f}
+	if _, err := c.read(); err != nil {
 		return startOfSpool, nil
 	}
-	return c, nil
+	return c.state, nil
 }
 
 // missing returns the error for batches that the cursor counts and that are in no segment. It is
@@ -144,14 +144,11 @@ func (v *view) missing() *spool.CorruptError {
 			end = g.end
 		}
 	}
-	_, records := v.cursor.missing(end)
-	if records == 0 {
-		return nil
-	}
+	cutOff := v.cursor.cutOff(last, end)
 	if now, err := v.readCursor(); err != nil || now.gen != v.cursor.gen {
 		return nil
 	}
-	return v.cursor.cutOff(last, records)
+	return cutOff
 }
 
 // describe describes g from the headers of its frames or, if full is true, from everything in it.

@@ -61,9 +61,8 @@ func forgetEnd(fsys vfs.FS, name string) {
 		return
 	}
 	defer f.Close()
-	if state, _, err := readCursor(f); err == nil && state.gen > 0 {
-		c := cursor{f: f, state: state}
-		c.readSettled(f)
-		_ = c.write(cursorState{acked: state.acked, segment: state.segment})
+	c := cursor{f: f}
+	if _, err := c.read(); err == nil && c.state.gen > 0 {
+		_ = c.write(cursorState{acked: c.state.acked, segment: c.state.segment})
 	}
 }

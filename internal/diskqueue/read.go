@@ -1,7 +1,10 @@
 package diskqueue
 
 import (
+	"hash/crc32"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,16 +29,34 @@ type handout struct {
 // bytes returns the size in bytes of the memory that o keeps.
 func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*layout.SlotBytes }
 
-// A segmentReader reads the batches of one segment in order. It embeds the walk over the frames and
-// decodes their bodies. A body depends on the stream definitions in earlier frames.
+// A segmentReader reads the frames of one segment in order: header reads the header of the next
+// frame, body or read the rest of it, and skip advances past it. The body of a frame depends on the
+// stream definitions in earlier ones. Open, Next, Held and the functions for inspection all use it,
+// so they agree about damage and the end of a segment.
+//
+// Nothing in a file is trusted: sizes are checked against the size of the file before memory is
+// allocated, and numbers against the expected numbers.
 type segmentReader struct {
-	walk
-	file    vfs.File
+	f    vfs.File
+	seed uint32
+	head int   // size in bytes of a frame's header
+	size int64 // number of bytes that may be read; raised while the segment grows
+
+	off   int64 // offset of the next frame in the file
+	at    mark  // mark of the next frame, which its header must match
+	limit mark  // the frames of the segment end before this mark
+
+	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at the offset aheadAt
+	aheadAt int64                  // 0: no frame
+
 	codec   batch.Codec
 	streams batch.Dictionary  // translates streams; nil: stream numbers are returned unchanged
 	defined map[uint32]uint32 // translation of stream numbers of the segment to those of this process
 	dict    []byte            // reused by skipTo
 }
+
+// noLimit is the limit in the last segment: it is above all numbers in use.
+var noLimit = mark{seq: maxNumber, rec: maxNumber}
 
 // open begins to read the first size bytes of the file of g. Only the fields Codec and Streams of o
 // are used.
@@ -45,25 +66,103 @@ func (r *segmentReader) open(d *directory, g *segment, size int64, o *spool.Opti
 		return err
 	}
 	*r = segmentReader{
-		walk: startWalk(f, size, &g.segmentHeader), file: f, dict: r.dict,
-		codec: codecFor(o, g.form()), streams: o.Streams, defined: map[uint32]uint32{},
+		f: f, seed: g.seed(), head: g.frameHeader(), size: size,
+		off: g.bytes(), at: g.first, limit: noLimit,
+		codec: codecFor(o, g.form()), streams: o.Streams, defined: map[uint32]uint32{}, dict: r.dict,
 	}
 	return nil
 }
 
 // close closes the file. An error is meaningless, because the file was only read.
-func (r *segmentReader) close() { _ = r.file.Close() }
+func (r *segmentReader) close() { _ = r.f.Close() }
+
+// header reads the header of the next frame. It returns
+//   - io.EOF at the end of the frames, at the limit, and before a frame whose records exceed the
+//     limit: its Append failed, and its number went to a batch of a later segment,
+//   - errTorn if the file ends within the frame, or has only zeros from here on,
+//   - a cause of [spool.CorruptError] for damage,
+//   - the error of the file system if the read fails.
+func (r *segmentReader) header(h *frameHeader) error {
+	left := r.size - r.off
+	if left == 0 || r.at.seq >= r.limit.seq {
+		return io.EOF
+	}
+	if left < int64(r.head) {
+		return errTorn
+	}
+	p := r.ahead[:r.head]
+	// The last read of a body may have fetched this header already.
+	if r.aheadAt != r.off {
+		r.aheadAt = 0
+		if err := readFull(r.f, p, r.off); err != nil {
+			return err
+		}
+		r.aheadAt = r.off
+	}
+	switch {
+	case !h.parse(p, r.seed):
+		zero, err := onlyZeros(r.f, p, r.off, r.size)
+		if zero {
+			err = errTorn
+		} else if err == nil {
+			err = errFrame
+		}
+		return err
+	case h.body() > maxBatchBytes || h.records > h.entries:
+		return errTooLong
+	// The checksum is right, so the frame was written for this segment, but not at this position.
+	case h.at != r.at:
+		return errSequence
+	case h.end().rec > r.limit.rec:
+		return io.EOF
+	case h.bytes() > left:
+		return errTorn
+	}
+	return nil
+}
+
+// skip advances past the next frame, which has the header h, without reading the rest of it.
+func (r *segmentReader) skip(h *frameHeader) {
+	r.off += h.bytes()
+	r.at = h.end()
+}
+
+// body reads the body of the next frame, which has the header h, into buf, and checks it. buf may
+// be reallocated. The same read fetches the header of the following frame, which halves the system
+// calls.
+func (r *segmentReader) body(h *frameHeader, buf []byte) ([]byte, error) {
+	n, ahead := int(h.body()), 0 // n is bounded by the size of the file, see header
+	if r.size-r.off-h.bytes() >= int64(r.head) {
+		ahead = r.head
+	}
+	buf = slices.Grow(buf[:0], n+r.head)[:n+ahead]
+	if err := readFull(r.f, buf, r.off+int64(r.head)); err != nil {
+		return buf, err
+	}
+	if crc32.Update(r.seed, castagnoli, buf[:n]) != h.bodyCRC {
+		return buf, errBody
+	}
+	if ahead > 0 {
+		copy(r.ahead[:], buf[n:])
+		r.aheadAt = r.off + h.bytes()
+	}
+	return buf[:n], nil
+}
 
 // skipTo steps over the frames before batch seq and applies their stream definitions. It reads no
 // payload. It does nothing if the next frame contains batch seq.
-func (r *segmentReader) skipTo(seq uint64) (err error) {
+func (r *segmentReader) skipTo(seq uint64) error {
 	var h frameHeader
 	for r.at.seq < seq {
 		if err := r.header(&h); err != nil {
 			return err
 		}
-		if r.dict, err = r.walk.streams(&h, r.dict); err != nil {
+		r.dict = slices.Grow(r.dict[:0], int(h.dict))[:h.dict]
+		if err := readFull(r.f, r.dict, r.off+int64(r.head)); err != nil {
 			return err
+		}
+		if crc32.Update(r.seed, castagnoli, r.dict) != h.dictCRC {
+			return errStreams
 		}
 		if err := r.define(r.dict); err != nil {
 			return err

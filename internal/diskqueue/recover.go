@@ -69,11 +69,10 @@ func (r *recovery) openCursor() error {
 		c.f = nil
 		return err
 	}
-	var blank bool
-	if c.state, blank, err = readCursor(c.f); err != nil {
+	blank, err := c.read()
+	if err != nil {
 		return err
 	}
-	c.readSettled(c.f)
 	// No slot is valid. A cursor that was never written is a new spool, and not damage.
 	if c.state.gen == 0 {
 		if !blank || replaced {
@@ -182,19 +181,20 @@ func (r *recovery) scan(g *segment) error {
 // deleted. missing reports whether there are any.
 func (r *recovery) reject() (missing bool) {
 	last, n := r.last(), len(r.found)
-	batches, records := r.cursor.state.missing(r.queue.next)
-	// Damage at the end of the last segment was already reported with its records.
-	missing = batches > 0 && (last == nil || last.damage == nil)
-	if missing && (n == 0 || r.found[n-1].headerErr == nil) {
-		r.queue.report(r.cursor.state.cutOff(last, records))
+	cutOff := r.cursor.state.cutOff(last, r.queue.next)
+	if last != nil && last.damage != nil {
+		cutOff = nil // damage at the end of the last segment was already reported with its records
+	}
+	if cutOff != nil && (n == 0 || r.found[n-1].headerErr == nil) {
+		r.queue.report(cutOff)
 	}
 	for i, b := range r.found {
 		if b.headerErr == nil {
 			continue
 		}
 		e := &spool.CorruptError{Segment: b.name, Err: b.headerErr}
-		if missing && i == n-1 {
-			e.Records = records
+		if cutOff != nil && i == n-1 {
+			e.Records = cutOff.Records
 		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(r.found[i+1]) {
 			// Both neighbors exist, so the number of missing records is known.
 			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
@@ -207,7 +207,7 @@ func (r *recovery) reject() (missing bool) {
 		r.queue.report(e)
 		r.queue.setAside(b)
 	}
-	return missing
+	return cutOff != nil
 }
 
 // precedes reports whether the number of o follows the number of g, and at least one of the two is
