@@ -26,12 +26,13 @@ type appender struct {
 	queue *queue
 	dir   *directory
 
-	// mu is held during an Append, including its I/O. It guards the fields below.
+	// mu is held during an Append, including its I/O. It guards the fields below. queue.active is
+	// written with both mu and queue.mu held, so one of them is enough to read it.
 	mu        sync.Mutex
-	seg       *segment            // equals queue.active; if nil, the next Append begins a segment
-	f         vfs.File            // its file
+	f         vfs.File            // file of queue.active, the segment to which frames are added
+	next      mark                // mark of the next frame
 	checkedAt time.Time           // time at which the segment was last looked up by its name
-	defined   map[uint32]struct{} // streams with a definition in seg
+	defined   map[uint32]struct{} // streams with a definition in that segment
 
 	scratch    []byte   // reused: the frame, without a large payload
 	index      []byte   // reused: the record index of the batch
@@ -88,8 +89,8 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	if len(f.contentType) > maxContentType {
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(f.contentType), maxContentType)
 	}
-	if a.seg != nil && time.Since(a.checkedAt) >= checkEvery {
-		if a.checkedAt = time.Now(); !a.dir.has(a.seg) {
+	if g := a.queue.active; g != nil && time.Since(a.checkedAt) >= checkEvery {
+		if a.checkedAt = time.Now(); !a.dir.has(g) {
 			_ = a.seal() // batches appended to a deleted segment would be lost
 			return 0, errGone
 		}
@@ -103,11 +104,8 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 		return 0, err
 	}
 	// A single large batch must not keep its buffers for the lifetime of the spool.
-	if cap(a.scratch) > keepScratch {
-		a.scratch = nil
-	}
-	if cap(a.index) > keepScratch {
-		a.index = nil
+	if cap(a.scratch) > keepScratch || cap(a.index) > keepScratch {
+		a.scratch, a.index = nil, nil
 	}
 	return h.at.seq, nil
 }
@@ -116,7 +114,7 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 // place writes the frame again to the next segment.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	for visible := false; !visible; {
-		seg := a.seg
+		seg := a.queue.active
 		need, err := a.frame(b, h)
 		if err != nil {
 			return err
@@ -130,7 +128,7 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		if err := a.room(need, f); err != nil {
 			return err
 		}
-		if a.seg != seg {
+		if a.queue.active != seg {
 			continue // the next segment must define all streams again
 		}
 		if seg == nil {
@@ -139,17 +137,19 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 			}
 		}
 		if err := a.write(b, h); err != nil {
-			err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
+			g := a.queue.active
+			err = fmt.Errorf("spool: cannot append to %s: %w", g.name, err)
 			// Remove the part that was written. If that fails, or the content of the file is
 			// unknown, the segment ends here: readers know the end, and later frames go to the next
 			// segment.
-			if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
+			if e := a.f.Truncate(g.size); e != nil || errors.Is(err, errNotSynced) {
 				_ = a.seal()
 			}
 			return err
 		}
 		visible = a.queue.commit(h)
 	}
+	a.next = h.end()
 	// Readers can see the frame now, so later frames need not define its streams.
 	for _, id := range a.newStreams {
 		a.defined[id] = struct{}{}
@@ -213,7 +213,7 @@ func (a *appender) begin(f form) error {
 	if a.dir.lock == nil {
 		return errGone
 	}
-	h := segmentHeader{version: formatVersion, contentType: f.contentType, schema: f.schema, first: a.queue.end(), created: time.Now().UnixNano()}
+	h := segmentHeader{version: formatVersion, form: f, first: a.next, created: time.Now().UnixNano()}
 	_, _ = rand.Read(h.uuid[:]) // never fails
 	var file vfs.File
 	err := fs.ErrExist
@@ -236,7 +236,7 @@ func (a *appender) begin(f form) error {
 		return fmt.Errorf("spool: cannot make segment %s: %w", g.name, err)
 	}
 	// The name reaches stable storage with the next sync of the directory.
-	a.f, a.seg, a.checkedAt = file, g, time.Now()
+	a.f, a.checkedAt = file, time.Now()
 	a.queue.begin(g)
 	a.dir.touch()
 	return nil
@@ -245,9 +245,9 @@ func (a *appender) begin(f form) error {
 // write writes the frame at the end of the segment, and syncs it if Options.Sync is "always".
 // Readers see it after queue.commit. write does not retain the memory of b.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
-	seed := a.seg.seed()
-	off := a.seg.size // only commit changes it, with mu held
-	h.at = a.queue.end()
+	seed := a.queue.active.seed()
+	off := a.queue.active.size // only commit changes it, with mu held
+	h.at = a.next
 
 	// The checksum of the definitions covers only them, because scratch has no index yet.
 	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
@@ -299,14 +299,15 @@ var errNotSynced = errors.New("not on stable storage")
 // seal ends the current segment, if there is one. Close returns the error of seal. Other callers
 // report it as an event, because later appends do not depend on it.
 func (a *appender) seal() error {
-	if a.seg == nil {
+	g := a.queue.active
+	if g == nil {
 		return nil
 	}
 	err := a.f.Close()
 	if err != nil {
-		a.queue.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
+		a.queue.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", g.name, err), 0)
 	}
-	a.f, a.seg = nil, nil
+	a.f = nil
 	clear(a.defined)
 	a.queue.seal()
 	return err
@@ -317,7 +318,7 @@ func (a *appender) seal() error {
 func (a *appender) sealFinished() {
 	if a.mu.TryLock() {
 		defer a.mu.Unlock()
-		if a.queue.finished(a.seg) {
+		if a.queue.finished(a.queue.active) {
 			_ = a.seal()
 		}
 	}

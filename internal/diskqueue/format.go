@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"math"
 )
 
 // These constants are part of the format on disk; see docs/format/spool.md.
@@ -46,13 +47,12 @@ func (m mark) valid() bool { return m.seq <= maxNumber && m.rec <= maxNumber }
 
 // A segmentHeader is the beginning of a segment file.
 type segmentHeader struct {
-	version     uint16
-	contentType string
-	schema      uint32
-	uuid        [16]byte // random; seed of the checksums of the frames
-	id          uint64   // number in the file name
-	first       mark     // mark before the first frame
-	created     int64    // Unix nanoseconds
+	version uint16
+	form             // of all batches in the segment
+	uuid    [16]byte // random; seed of the checksums of the frames
+	id      uint64   // number in the file name
+	first   mark     // mark before the first frame
+	created int64    // Unix nanoseconds
 }
 
 // seed returns the initial value of every checksum in the segment. It differs between segments, so
@@ -114,13 +114,12 @@ func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 		return h, errVersion
 	}
 	h = segmentHeader{
-		version:     le.Uint16(p[12:]),
-		contentType: string(p[segmentHeaderBytes:n]),
-		schema:      le.Uint32(p[16:]),
-		uuid:        [16]byte(p[24:]),
-		id:          le.Uint64(p[40:]),
-		first:       mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
-		created:     int64(le.Uint64(p[64:])),
+		version: le.Uint16(p[12:]),
+		form:    form{contentType: string(p[segmentHeaderBytes:n]), schema: le.Uint32(p[16:])},
+		uuid:    [16]byte(p[24:]),
+		id:      le.Uint64(p[40:]),
+		first:   mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
+		created: int64(le.Uint64(p[64:])),
 	}
 	if h.first.seq == 0 || !h.first.valid() {
 		return h, errHeader
@@ -201,17 +200,14 @@ func appendStream(dst []byte, id uint32, def []byte) []byte {
 // eachStream calls fn for every definition in p. The slices passed to fn share the memory of p.
 func eachStream(p []byte, fn func(id uint32, def []byte)) error {
 	for len(p) > 0 {
-		id, n := binary.Uvarint(p)
-		if n <= 0 || id > 1<<32-1 {
+		id, i := uvarint(p, 0)
+		size, i := uvarint(p, i)
+		if i < 0 || id > math.MaxUint32 || size > uint64(len(p)-i) {
 			return errStreams
 		}
-		length, k := binary.Uvarint(p[n:])
-		if k <= 0 || length > uint64(len(p)-n-k) {
-			return errStreams
-		}
-		p = p[n+k:]
-		fn(uint32(id), p[:length])
-		p = p[length:]
+		def := p[i:][:size]
+		p = p[i+len(def):]
+		fn(uint32(id), def)
 	}
 	return nil
 }

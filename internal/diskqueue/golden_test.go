@@ -120,7 +120,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 
 // The sizes of header and cursor equal those in docs/format/spool.md.
 func TestFormatSizes(t *testing.T) {
-	h := segmentHeader{contentType: "abc", first: mark{seq: 1}}
+	h := segmentHeader{form: form{contentType: "abc"}, first: mark{seq: 1}}
 	if n := len(h.append(nil)); n != 72+3 || int64(n) != h.bytes() {
 		t.Errorf("segment header of %d bytes", n)
 	}

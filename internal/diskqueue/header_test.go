@@ -44,7 +44,7 @@ func TestEveryBitOfSegmentHeader(t *testing.T) {
 // A crash during the creation of a segment leaves a file without a batch, which is removed. A file
 // with bytes after the place of its header is set aside.
 func TestUnfinishedSegmentHeader(t *testing.T) {
-	h := segmentHeader{version: formatVersion, id: 1, first: mark{seq: 1}, contentType: "test/a"}
+	h := segmentHeader{version: formatVersion, id: 1, first: mark{seq: 1}, form: form{contentType: "test/a"}}
 	whole := h.append(nil)
 	for name, c := range map[string]struct {
 		content []byte

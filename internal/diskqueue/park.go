@@ -96,7 +96,7 @@ func (r *recovery) park() error {
 	end := mark{} // highest end of the segments so far
 	for i, g := range q.segs {
 		switch {
-		case g.status == inQueue && !g.empty() && !accepts(g.form()):
+		case g.status == inQueue && !g.empty() && !accepts(g.form):
 			settled := g.first.later(q.acked)
 			settled.rec = min(settled.rec, g.end.rec)
 			// The file name must contain the mark, because the cursor will move past this segment.
@@ -112,7 +112,7 @@ func (r *recovery) park() error {
 			// batches are settled.
 			g.status = unparked
 			overlaps := g.first.seq < end.seq || i+1 < len(q.segs) && q.segs[i+1].first.seq < g.end.seq
-			if overlaps || !accepts(g.form()) {
+			if overlaps || !accepts(g.form) {
 				g.status = parked
 			}
 		}
@@ -137,7 +137,7 @@ func (r *recovery) reportParked() {
 		if g.status != parked {
 			continue
 		}
-		f := g.form()
+		f := g.form
 		if files[f] == 0 {
 			order = append(order, f)
 		}

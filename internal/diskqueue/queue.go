@@ -35,9 +35,8 @@ type queue struct {
 	// with it held, there is no I/O, and only the lock of the event queue is acquired.
 	mu           sync.Mutex
 	segs         []*segment  // ascending
-	active       *segment    // the segment to which Append adds; if nil, the next Append begins one
+	active       *segment    // the segment to which Append adds; if nil, the next Append begins one. See appender.mu
 	lastID       uint64      // highest segment number used so far, including deleted segments
-	next         mark        // mark of the next Append
 	acked        mark        // all batches before this mark in segments inQueue are settled
 	read         mark        // mark of the next batch to hand out
 	readSeg      *segment    // the segment that Next is reading; the quota must not delete it
@@ -77,14 +76,7 @@ func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.active
-	return g.damage == nil && g.syncErr == nil && g.form() == f && g.size+need <= q.opt.SegmentBytes
-}
-
-// end returns the mark of the next Append.
-func (q *queue) end() mark {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.next
+	return g.damage == nil && g.syncErr == nil && g.form == f && g.size+need <= q.opt.SegmentBytes
 }
 
 // newID returns a segment number above all earlier ones. It is not returned again, even if the
@@ -125,7 +117,6 @@ func (q *queue) commit(h *frameHeader) bool {
 		g.synced = g.size
 	}
 	g.end = h.end()
-	q.next = g.end
 	q.count.Appended += uint64(h.records)
 	q.count.Batches++
 	return true
@@ -175,15 +166,7 @@ func (q *queue) handOut(end mark) {
 func (q *queue) rewind() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read, q.readSeg = q.acked, nil
-	for _, g := range q.segs {
-		if g.status == unparked && !g.done(g.settledTo) {
-			q.read = g.settledTo
-		} else if g.status != inQueue || g.done(q.acked) {
-			continue
-		}
-		return
-	}
+	q.read, q.readSeg = mark{}, nil // pick skips what is settled
 }
 
 // settle settles the batches up to number seq. The parameter out has all batches that are handed

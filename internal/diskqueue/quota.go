@@ -18,7 +18,7 @@ func (a *appender) room(need int64, f form) error {
 	limit := a.queue.opt.MaxBytes
 	for {
 		header := int64(0)
-		if a.seg == nil {
+		if a.queue.active == nil {
 			header = segmentHeaderBytes + int64(len(f.contentType))
 		}
 		if need+header > limit {

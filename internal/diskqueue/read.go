@@ -68,7 +68,7 @@ func (r *segmentReader) open(d *directory, g *segment, size int64, o *spool.Opti
 	*r = segmentReader{
 		f: f, seed: g.seed(), head: g.frameHeader(), size: size,
 		off: g.bytes(), at: g.first, limit: noLimit,
-		codec: codecFor(o, g.form()), streams: o.Streams, defined: map[uint32]uint32{}, dict: r.dict,
+		codec: codecFor(o, g.form), streams: o.Streams, defined: map[uint32]uint32{}, dict: r.dict,
 	}
 	return nil
 }

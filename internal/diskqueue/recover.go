@@ -23,6 +23,7 @@ type recovery struct {
 	queue  *queue
 	dir    *directory
 	cursor *cursor
+	next   mark       // end of the spool, where the first Append goes
 	found  []*segment // all segments, also those that cannot be used
 }
 
@@ -115,10 +116,10 @@ func (r *recovery) last() *segment {
 	return nil
 }
 
-// findEnds sets the end of every segment, and q.next to the end of the spool.
+// findEnds sets the end of every segment, and r.next to the end of the spool.
 func (r *recovery) findEnds() error {
 	q := r.queue
-	q.next = mark{seq: 1}
+	r.next = mark{seq: 1}
 	for _, g := range q.segs {
 		switch {
 		case g.status != inQueue: // the file name contains the end
@@ -133,12 +134,12 @@ func (r *recovery) findEnds() error {
 		}
 		// A parked segment may end after the segments that follow it, so all segments are
 		// considered.
-		q.next = q.next.later(g.end)
+		r.next = r.next.later(g.end)
 		if g == r.last() && g.damage != nil {
 			// Skipping a number leaves a gap, which shows every later Open that batches are
 			// missing.
-			q.next.seq++
-			q.next.rec += g.damage.Records
+			r.next.seq++
+			r.next.rec += g.damage.Records
 		}
 	}
 	return nil
@@ -181,7 +182,7 @@ func (r *recovery) scan(g *segment) error {
 // deleted. missing reports whether there are any.
 func (r *recovery) reject() (missing bool) {
 	last, n := r.last(), len(r.found)
-	cutOff := r.cursor.state.cutOff(last, r.queue.next)
+	cutOff := r.cursor.state.cutOff(last, r.next)
 	if last != nil && last.damage != nil {
 		cutOff = nil // damage at the end of the last segment was already reported with its records
 	}
@@ -230,9 +231,9 @@ func (r *recovery) settle() error {
 		}
 		q.acked.rec = min(max(q.acked.rec, first.first.rec), first.end.rec)
 	}
-	q.next = q.next.later(q.acked)
+	r.next = r.next.later(q.acked)
 	if i < 0 {
-		q.acked = q.next
+		q.acked = r.next
 	}
 	if err := r.park(); err != nil {
 		return err
@@ -255,7 +256,7 @@ func (r *recovery) settle() error {
 	// Continue in the last segment if it is small and undamaged. Otherwise each restart of the
 	// process would leave a file.
 	if g := r.last(); g != nil && g.status == inQueue && g.version == formatVersion && g.damage == nil &&
-		g.size == g.disk && g.end == q.next && g.size < q.opt.SegmentBytes/2 {
+		g.size == g.disk && g.end == r.next && g.size < q.opt.SegmentBytes/2 {
 		q.active = g
 	}
 	return nil

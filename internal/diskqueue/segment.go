@@ -70,8 +70,6 @@ func formOf(c batch.Codec) (f form) {
 	return f
 }
 
-func (g *segment) form() form { return form{g.contentType, g.schema} }
-
 // pending returns the number of records of the segment after the mark m.
 func (g *segment) pending(m mark) uint64 {
 	return g.end.rec - min(max(m.rec, g.first.rec), g.end.rec)

@@ -58,7 +58,7 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	}
 	s := &Spool{
 		queue: q, dir: dir,
-		appender: &appender{queue: q, dir: dir, seg: q.active, defined: map[uint32]struct{}{}},
+		appender: &appender{queue: q, dir: dir, next: r.next, defined: map[uint32]struct{}{}},
 		reader:   &reader{queue: q, dir: dir, cursor: cur},
 		syncer:   &syncer{queue: q, dir: dir, cursor: cur},
 	}
@@ -66,7 +66,6 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 		// The segment needs new stream definitions, because the stream numbers in its definitions
 		// are those of an earlier process.
 		if s.appender.f, err = dir.open(g.name, os.O_RDWR); err != nil {
-			s.appender.seg = nil
 			q.seal()
 		}
 	}
