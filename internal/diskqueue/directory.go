@@ -84,12 +84,12 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 }
 
 // has reports whether the file of g exists and has the uuid of g. Another process may have replaced
-// the directory and created a segment of the same name. If the file cannot be read, has returns
-// true.
+// the directory and created a segment of the same name. If the file cannot be read, or was set aside,
+// its name decides.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
 	err := now.load(d)
-	return !isNotExist(err) && (err != nil || now.uuid == g.uuid)
+	return !isNotExist(err) && (err != nil || now.status == aside || now.uuid == g.uuid)
 }
 
 // rename renames a file and counts the change. Until the next sync, a loss of power may undo it.

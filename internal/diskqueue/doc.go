@@ -64,8 +64,8 @@
 // # Failure
 //
 // A process killed inside Append leaves a torn frame at the end of the last segment. This is
-// expected, and the next Open removes it. Any other bytes that differ from the bytes written are
-// damage. The batches before the damage are used. The rest of that segment is counted and reported
+// expected: the segment ends before it, and the next one begins with the same batch number. Any other
+// bytes that differ from the bytes written are damage. The batches before the damage are used. The rest of that segment is counted and reported
 // as a [spool.CorruptError]. Once the batches before it are acknowledged, the file is set aside as
 // *.corrupt. Reading continues with the next segment.
 //

@@ -226,21 +226,17 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 // dropMissing removes the segments whose files were deleted, and counts and reports their records.
 // It keeps a segment with batches that are handed out, because its open file can still be read.
 func (q *queue) dropMissing() {
-	q.mu.Lock()
-	segs := slices.Clone(q.segs)
-	q.mu.Unlock()
-	// The files are examined without the lock, because that needs I/O.
-	segs = slices.DeleteFunc(segs, q.dir.has)
+	// The caller holds the locks of all parts, so only Stats uses the queue meanwhile.
+	missing := slices.DeleteFunc(slices.Clone(q.segs), q.dir.has)
 	e := &spool.CorruptError{Segment: q.dir.path, Err: errGone}
 	q.mu.Lock()
-	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
-		if !slices.Contains(segs, g) || q.pinnedLocked(g) {
-			return false
+	for _, g := range missing {
+		if !q.pinnedLocked(g) {
+			e.Records += g.pending(g.settled(q.acked))
+			g.removed = true
 		}
-		e.Records += g.pending(g.settled(q.acked))
-		g.removed = true
-		return true
-	})
+	}
+	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool { return g.removed })
 	q.count.Corrupt += e.Records
 	q.mu.Unlock()
 	q.report(e)
@@ -322,7 +318,7 @@ func (q *queue) setAside(g *segment) {
 	}
 	if to := q.dir.setAside(g.name); to != "" {
 		q.mu.Lock()
-		q.damagedFiles = append(q.damagedFiles, &segment{segmentHeader: segmentHeader{id: g.id}, name: to, disk: g.disk, status: aside})
+		q.damagedFiles = append(q.damagedFiles, &segment{segmentHeader: g.segmentHeader, name: to, disk: g.disk, status: aside})
 		q.mu.Unlock()
 	}
 }

@@ -145,36 +145,20 @@ func (r *recovery) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by reading the headers of its frames; it reads the last segment
-// completely. It removes a torn frame at the end of the last segment.
+// scan finds the end of g by reading the headers of its frames. It reads the last segment completely,
+// because only that segment can have frames that a killed process did not complete; Next checks the
+// frames of the others. A torn frame stays in the file, because readers stop at g.end.
 func (r *recovery) scan(g *segment) error {
-	// Only the last segment can have frames that a killed process did not complete, so only its
-	// frames are checked completely here. Next checks the frames of the other segments.
 	var each func(*frameHeader, *handout) bool
 	if g == r.last() {
 		each = verify
 	}
 	// Without a dictionary and a codec, readFrames registers no streams.
-	torn, err := g.readFrames(r.dir, &spool.Options{}, each)
-	if err != nil {
-		return err
-	}
-	if g.damage != nil {
+	_, err := g.readFrames(r.dir, &spool.Options{}, each)
+	if err == nil && g.damage != nil {
 		r.queue.report(g.damage)
 	}
-	// A torn frame in another segment stays: readers stop at the end of the segment.
-	if !torn || g != r.last() {
-		return nil
-	}
-	f, err := r.dir.open(g.name, os.O_RDWR)
-	if err != nil {
-		return nil // readers stop at g.end, even if this fails
-	}
-	defer f.Close()
-	if f.Truncate(g.size) == nil {
-		g.disk = g.size
-	}
-	return nil
+	return err
 }
 
 // reject reports and sets aside the segments whose headers cannot be used. It also reports batches
@@ -196,10 +180,10 @@ func (r *recovery) reject() (missing bool) {
 		e := &spool.CorruptError{Segment: b.name, Err: b.headerErr}
 		if cutOff != nil && i == n-1 {
 			e.Records = cutOff.Records
-		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(r.found[i+1]) {
+		} else if i > 0 && r.found[i-1].headerErr == nil && r.found[i-1].id+1 == b.id && b.exact {
 			// Both neighbors exist, so the number of missing records is known.
 			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
-			e.Records = max(r.found[i+1].first.rec, from) - from
+			e.Records = max(b.limit.rec, from) - from
 			if e.Records == 0 && b.headerErr == errTruncated {
 				r.queue.undeleted = append(r.queue.undeleted, b) // creating the segment failed, so it never contained a batch
 				continue
@@ -209,12 +193,6 @@ func (r *recovery) reject() (missing bool) {
 		r.queue.setAside(b)
 	}
 	return cutOff != nil
-}
-
-// precedes reports whether the number of o follows the number of g, and at least one of the two is
-// usable.
-func (g *segment) precedes(o *segment) bool {
-	return g.id+1 == o.id && (g.headerErr == nil || o.headerErr == nil)
 }
 
 // settle sets the marks of the queue, deletes acknowledged segments, and parks segments in other
@@ -238,8 +216,6 @@ func (r *recovery) settle() error {
 	if err := r.park(); err != nil {
 		return err
 	}
-	// Reading begins after the settled batches, which park has determined for each segment.
-	q.rewind()
 	waiting := uint64(0)
 	for _, g := range q.segs {
 		// Parked records are recovered and pending, too, although Next does not return them.
