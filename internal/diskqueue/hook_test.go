@@ -279,6 +279,37 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A settled segment that cannot be deleted still belongs to this process: after the active segment
+// was deleted, Append continues. Another file that gets its name is not deleted.
+func TestUndeletedSegmentIsKnownByItsContent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		mem := threeSegments(t)
+		fs := vfs.NewFaulty(mem, nil)
+		s := mustOpen(t, fs, nil)
+		fs.SetHook(vfs.FailOn(errInjected, vfs.OpRemove))
+		settle(t, s, 4)
+		if got := names(t, mem); got[0] != segmentName(1) {
+			t.Fatal(got)
+		}
+		if err := mem.Remove(testDir + "/" + segmentName(3)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkEvery)
+		mustAppend(t, s, 500, 10)
+		other := content(t, mem, segmentName(2))
+		setContent(t, mem, segmentName(1), other)
+		fs.SetHook(nil)
+		drain(t, s, true)
+		mustClose(t, s)
+		if got := names(t, mem); !slices.Equal(got, []string{segmentName(1), lockName, cursorName}) {
+			t.Errorf("left %v", got)
+		}
+		if !slices.Equal(content(t, mem, segmentName(1)), other) {
+			t.Error("the other file has changed")
+		}
+	})
+}
+
 // A loss of power can remove batches that the cursor has marked as acknowledged. New batches get
 // higher numbers, so they do not count as acknowledged.
 func TestNumbersContinueAfterTheCursor(t *testing.T) {
