@@ -16,7 +16,7 @@ func TestEveryBitOfSegmentHeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := vfs.NewMem()
 			s := mustOpen(t, mem, nil)
-			if _, err := s.Append(numbered(0, records, nil, formA)); err != nil {
+			if _, err := s.Append(numbered(1, records, nil, formA)); err != nil {
 				t.Fatal(err)
 			}
 			mem.ReleaseLocks()

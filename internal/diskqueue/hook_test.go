@@ -296,7 +296,7 @@ func TestUndeletedSegmentIsKnownByItsContent(t *testing.T) {
 		}
 		time.Sleep(checkEvery)
 		mustAppend(t, s, 500, 10)
-		other := content(t, mem, segmentName(2))
+		other := content(t, threeSegments(t), segmentName(1))
 		setContent(t, mem, segmentName(1), other)
 		fs.SetHook(nil)
 		drain(t, s, true)
