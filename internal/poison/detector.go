@@ -79,11 +79,11 @@ func (d *Detector) enter(to Phase, s *Suspect, left int) {
 
 // finish ends a probe. If a search is in progress, it continues.
 func (d *Detector) finish() {
+	to := Usual
 	if d.faultyHead > 0 {
-		d.enter(Pieces, nil, 0)
-	} else {
-		d.enter(Usual, nil, 0)
+		to = Pieces
 	}
+	d.enter(to, nil, 0)
 }
 
 // A Kind is a kind of batch that is sent.
@@ -124,7 +124,7 @@ func (d *Detector) Next(now time.Time) Step {
 
 // Phase returns the phase. References returns the number of reference records.
 func (d *Detector) Phase() Phase    { return d.phase }
-func (d *Detector) References() int { return len(d.refs.kept) }
+func (d *Detector) References() int { return len(d.refs) }
 
 // Search starts or narrows a search. At least one of the first n records in the queue is at fault.
 func (d *Detector) Search(n int) {
@@ -149,7 +149,7 @@ func (d *Detector) Progress(n int) {
 // records, parked suspects cannot be probed. In that case, Empty returns them, and the caller puts
 // them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
-	if d.Progress(d.faultyHead); d.refs.none() && d.phase == Usual {
+	if d.Progress(d.faultyHead); len(d.refs) == 0 && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
 	}
 	return back
@@ -194,7 +194,7 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 	if long {
 		d.silence.limit = f.Waited
 	}
-	none := d.refs.none()
+	none := len(d.refs) == 0
 	switch {
 	case f.Kind == Reference:
 		return d.referenceFailed(now, &f)
@@ -205,7 +205,7 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 			d.lastEnd, d.sameEnds = t, 0
 		}
 		d.sameEnds++
-		stream := streamOf(f.Batch)
+		stream := f.Batch.At(0).Stream
 		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // the stream is already suspected
 		sure := !none && (f.Doubt || tried)
 		if sure || long || d.sameEnds >= suspectAfter {
@@ -218,7 +218,7 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 		d.Search(f.Batch.Len())
 		return Decision{Failing: none}
 	}
-	s := &Suspect{stream: streamOf(f.Batch), since: now}
+	s := &Suspect{stream: f.Batch.At(0).Stream, since: now}
 	if none { // without reference records, this send was the first probe
 		s.failures = 1
 	}
@@ -231,8 +231,8 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted bool) {
 	switch {
 	case !accepted:
-		stream := streamOf(b)
-		d.refs.kept = slices.DeleteFunc(d.refs.kept, func(k reference) bool { return k.stream == stream })
+		stream := b.At(0).Stream
+		d.refs = slices.DeleteFunc(d.refs, func(k reference) bool { return k.stream == stream })
 		for _, s := range d.suspects {
 			if s.stream == stream {
 				s.ref = nil
@@ -272,7 +272,7 @@ func (d *Detector) blamesStream() bool {
 
 // Interrupt is called when the destination has failed. The current probe ends without a result.
 func (d *Detector) Interrupt(now time.Time) {
-	if !d.refs.none() {
+	if len(d.refs) > 0 {
 		d.cancel(now)
 	}
 }
@@ -296,7 +296,7 @@ func (d *Detector) Answered(after time.Duration) {
 func (d *Detector) Patience(k Kind) time.Duration {
 	short := k == Reference && d.blamesStream() || k == Queued && d.phase == Pieces ||
 		k == Probed && d.suspect != nil && d.suspect.failures != probes-1 // in its last probe, the suspect gets the full timeout of the driver
-	if p := max(d.silence.limit/shortFraction, 10*d.silence.usual); short && !d.refs.none() && p < d.silence.limit {
+	if p := max(d.silence.limit/shortFraction, 10*d.silence.usual); short && len(d.refs) > 0 && p < d.silence.limit {
 		return p
 	}
 	return 0

@@ -227,7 +227,7 @@ func (m *model) failed(st Step, i int, f Failure) {
 		}
 		m.queue = slices.Delete(m.queue, i, i+1)
 	}
-	if stream := streamOf(f.Batch); c.Hold && m.Tries(stream) > 0 && !m.IsHeld(stream) || c.Hold && m.Tries(stream) == 0 {
+	if stream := f.Batch.At(0).Stream; c.Hold && m.Tries(stream) > 0 && !m.IsHeld(stream) || c.Hold && m.Tries(stream) == 0 {
 		m.times[stream]++
 		m.held[stream] = m.now.Add(max(c.After, time.Second<<min(m.times[stream], 6)))
 	}

@@ -14,46 +14,41 @@ const (
 )
 
 // references holds the reference records: at most one of each stream, the latest first.
-type references struct{ kept []reference }
+type references []reference
 
+// A reference is a record that the destination has accepted. If it is not accepted again, the
+// destination or the stream is at fault, and not the suspect that is sent after it.
 type reference struct {
 	b      *batch.Batch // a copy of one record
 	stream uint32
 	at     time.Time
 }
 
-func (r *references) none() bool { return len(r.kept) == 0 }
-
 // keep stores copies of settled records of b as reference records.
 func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for i, rec := range b.All() {
-		if i >= 16 && len(r.kept) > 0 || i >= 256 {
+		if i >= 16 && len(*r) > 0 || i >= 256 {
 			return
 		}
-		at := slices.IndexFunc(r.kept, func(k reference) bool { return k.stream == rec.Stream })
-		if at < 0 && len(r.kept) >= mostStreams {
+		at := slices.IndexFunc(*r, func(k reference) bool { return k.stream == rec.Stream })
+		if at < 0 && len(*r) >= mostStreams {
 			at = mostStreams - 1
 		}
-		if at >= 0 && now.Sub(r.kept[at].at) < referenceAge || len(rec.Data) > mostReferenceBytes || o.Open.Has(i) || o.Refused.Has(i) {
+		if at >= 0 && now.Sub((*r)[at].at) < referenceAge || len(rec.Data) > mostReferenceBytes || o.Open.Has(i) || o.Refused.Has(i) {
 			continue
 		}
 		if at >= 0 {
-			r.kept = slices.Delete(r.kept, at, at+1)
+			*r = slices.Delete(*r, at, at+1)
 		}
-		r.kept = slices.Insert(r.kept, 0, reference{copyOf(&rec, b), rec.Stream, now})
+		one := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
+		one.Append(rec.Data, rec.Ticket, rec.Meta)
+		*r = slices.Insert(*r, 0, reference{one, rec.Stream, now})
 	}
 }
 
-// copyOf returns a batch that contains a copy of rec, a record of b.
-func copyOf(rec *batch.Record, b *batch.Batch) *batch.Batch {
-	one := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
-	one.Append(rec.Data, rec.Ticket, rec.Meta)
-	return one
-}
-
 // forStream returns the reference record of a stream, or nil if there is none.
-func (r *references) forStream(stream uint32) *batch.Batch {
-	for _, k := range r.kept {
+func (r references) forStream(stream uint32) *batch.Batch {
+	for _, k := range r {
 		if k.stream == stream {
 			return k.b
 		}
@@ -63,8 +58,8 @@ func (r *references) forStream(stream uint32) *batch.Batch {
 
 // forOtherStream returns the latest reference record of a stream other than the given one, or nil.
 // It prefers streams that are not held.
-func (r *references) forOtherStream(stream uint32, held func(uint32) bool) (b *batch.Batch) {
-	for _, k := range r.kept {
+func (r references) forOtherStream(stream uint32, held func(uint32) bool) (b *batch.Batch) {
+	for _, k := range r {
 		switch {
 		case k.stream == stream:
 		case !held(k.stream):
@@ -74,14 +69,6 @@ func (r *references) forOtherStream(stream uint32, held func(uint32) bool) (b *b
 		}
 	}
 	return b
-}
-
-// streamOf returns the stream of the first record of b.
-func streamOf(b *batch.Batch) uint32 {
-	for _, rec := range b.All() {
-		return rec.Stream
-	}
-	return 0
 }
 
 // silence describes how long a destination takes to answer, and when it did not answer.

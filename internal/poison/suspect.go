@@ -61,7 +61,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	s.failures++
 	d.finish()
-	c.Failing = d.refs.none() // only later records can show whether the destination works
+	c.Failing = len(d.refs) == 0 // only later records can show whether the destination works
 	c.After = d.silence.pauseProbes(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
 	others, withoutRef := d.countParked(s.stream)
@@ -101,7 +101,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 func (d *Detector) proven(now time.Time, s *Suspect, withoutRef int, doubt bool) bool {
 	age := now.Sub(s.since)
 	switch {
-	case s.failures < probes || d.refs.none():
+	case s.failures < probes || len(d.refs) == 0:
 		return false
 	case s.ref != nil:
 		return doubt || age >= probeSpan
@@ -133,7 +133,7 @@ func (d *Detector) postpone(now time.Time, s *Suspect) {
 
 // dueSuspect returns a parked suspect whose probe is due, or nil.
 func (d *Detector) dueSuspect(now time.Time) *Suspect {
-	if d.refs.none() || now.Before(d.silence.until) {
+	if len(d.refs) == 0 || now.Before(d.silence.until) {
 		return nil
 	}
 	for _, s := range d.suspects {
