@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -86,6 +87,7 @@ type cursor struct {
 	state   cursorState
 	settled []settledTickets // tickets of the records that were acknowledged last, the oldest first
 	buf     []byte           // reused by write
+	runs    []layout.Tickets // reused by noteSettled
 }
 
 // read reads the newer valid slot, and the settled tickets of both. If no slot is valid, the state is

@@ -2,7 +2,6 @@ package diskqueue
 
 import (
 	"hash/crc32"
-	"iter"
 	"slices"
 
 	"github.com/forebay-log/forebay/internal/layout"
@@ -81,7 +80,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 			break
 		}
 		n := len(held)
-		for t := range ticketRuns(memory.slots) {
+		for _, t := range appendRuns(nil, memory.slots) {
 			held = appendWithin(held, t, first, last)
 		}
 		// This frame has such a ticket, so all frames up to it are verified. Most calls find none
@@ -102,27 +101,20 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 // anyStream returns every stream number unchanged.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
-// ticketRuns yields the ranges of consecutive tickets in slots. It skips gap markers, which have no
-// ticket. Most batches are one range.
-func ticketRuns(slots []layout.Slot) iter.Seq[layout.Tickets] {
-	return func(yield func(layout.Tickets) bool) {
-		var t layout.Tickets
-		for i := range slots {
-			switch s := &slots[i]; {
-			case s.Flags&layout.FlagMarker != 0:
-			case s.Ticket == t.Last+1 && t.First > 0:
-				t.Last++
-			default:
-				if t.First > 0 && !yield(t) {
-					return
-				}
-				t = layout.Tickets{First: s.Ticket, Last: s.Ticket}
-			}
-		}
-		if t.First > 0 {
-			yield(t)
+// appendRuns appends the ranges of consecutive tickets in slots. It skips gap markers and other
+// records without a ticket. Most batches are one range.
+func appendRuns(dst []layout.Tickets, slots []layout.Slot) []layout.Tickets {
+	for i := range slots {
+		s := &slots[i]
+		switch n := len(dst); {
+		case s.Flags&layout.FlagMarker != 0 || s.Ticket == 0:
+		case n > 0 && s.Ticket == dst[n-1].Last+1:
+			dst[n-1].Last++
+		default:
+			dst = append(dst, layout.Tickets{First: s.Ticket, Last: s.Ticket})
 		}
 	}
+	return dst
 }
 
 // appendWithin appends the part of t that lies between first and last, if there is one.
@@ -154,7 +146,8 @@ func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
 	if origin == [16]byte{} {
 		return
 	}
-	for t := range ticketRuns(slots) {
+	c.runs = appendRuns(c.runs[:0], slots)
+	for _, t := range c.runs {
 		c.addSettled(settledTickets{origin, t})
 	}
 }
