@@ -110,8 +110,17 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	return h.at.seq, nil
 }
 
-// place finds room for the frame and writes it. If a reader finds the segment damaged meanwhile,
-// place writes the frame again to the next segment.
+// place finds room for the frame and writes it, in these steps:
+//
+//	frame   build the stream definitions that the active segment needs
+//	seal    if the frame does not fit into the segment; then begin again
+//	room    delete files over the quota, which may also seal the segment; then begin again
+//	begin   if there is no active segment
+//	write   and sync, with Options.Sync "always"
+//	commit  make the frame visible
+//
+// If a reader finds the segment damaged meanwhile, commit fails, and place begins again with the
+// next segment.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	for visible := false; !visible; {
 		seg := a.queue.active

@@ -13,6 +13,11 @@ import (
 
 // The cursor file has two slots, written alternately, so that a torn write leaves the other one
 // intact. The valid slot with the higher generation counts.
+//
+//	   0 | magic · crc · version · generation · acked · segment · end | settled tickets |
+//	4096 | the same, one generation older or newer                    |                 |
+//
+// The file is overwritten in place and never grows, so an acknowledgement needs no disk space.
 const (
 	cursorMagic     = "fbcursr\n"
 	cursorVersion   = 1

@@ -17,7 +17,10 @@ import (
 // spool syncs the directory only if necessary.
 //
 // Content and name of a file reach stable storage separately. A new segment survives a loss of
-// power only if its content, its name, and the names of its new parent directories are synced.
+// power only if its content, its name, and the names of its new parent directories are synced:
+//
+//	/var/lib ─▶ shop ─▶ spool ─▶ 00000007.seg
+//	 parents    parents   path     content, synced by the appender or the syncer
 type directory struct {
 	fs   vfs.FS
 	path string
@@ -50,7 +53,7 @@ func (d *directory) claim() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.parents = parents
-	// The next sync covers the directory and its new parents.
+	// The next sync covers the directory and its new parents, even if no name changes until then.
 	d.changes++
 	return nil
 }
@@ -113,7 +116,8 @@ func (d *directory) remove(name string) bool {
 
 // setAside renames a damaged segment file, so that a later Open does not read it. It returns the
 // new name, or "" if there is no such file. If the rename fails, the file keeps its name, and the
-// next Open finds the damage again.
+// next Open finds the damage again. An existing file is not replaced: a person may have copied a
+// file that was set aside back to its first name.
 func (d *directory) setAside(name string) string {
 	to := name + corruptSuffix
 	for i := 1; i < 1000; i++ {

@@ -37,6 +37,8 @@ func findSegments(d *directory) (segs, set []*segment, err error) {
 	// The numbers in names have at least eight digits, so longer ones sort wrongly as names.
 	slices.SortStableFunc(set, byPlace)
 	slices.SortFunc(segs, byPlace)
+	// Only the last file can be one that a crash left during its creation. Any later segment shows
+	// that the process continued.
 	if n := len(segs); n > 0 && segs[n-1].status == inQueue && segs[n-1].headerErr == errTruncated {
 		segs[n-1].headerErr = errTorn
 	}
@@ -47,6 +49,13 @@ func findSegments(d *directory) (segs, set []*segment, err error) {
 // setLimits rejects segments that begin before the previous one, and sets the limits of all other
 // segments. Batch and record numbers rise from segment to segment. Parked segments are exempt,
 // because an older version of this program ignores them and may have used their numbers again.
+//
+//	segment   5          6         (7 is missing)   8
+//	first     batch 1    batch 9                    batch 20
+//	limit     9, exact   20                         none
+//
+// Segment 5 ends at its limit. Segment 6 ends at or before its limit, because the batches up to 20 may
+// have been in segment 7, so its frames are read.
 func setLimits(segs []*segment) {
 	var before mark
 	for _, g := range segs {
@@ -100,6 +109,8 @@ func (g *segment) load(d *directory) (err error) {
 	if err != nil {
 		return cause(err)
 	}
+	// A copied or renamed file repeats batches of another segment. A parked file is settled up to a
+	// mark within it.
 	if h.id != g.id || g.status != inQueue && (g.settledTo.seq < h.first.seq || g.settledTo.rec < h.first.rec) {
 		return errMisnamed
 	}
@@ -133,6 +144,7 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHea
 		}
 		r.skip(&h)
 	}
+	// The frames end here. Whether that is damage depends on the files that follow.
 	g.end, g.damage = r.at, nil
 	switch torn = err == errTorn; {
 	case !torn && err != io.EOF: // damage
@@ -154,6 +166,7 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHea
 	for r.header(&h) == nil {
 		r.skip(&h)
 	}
+	// If the next segment exists, its beginning shows this exactly.
 	after := r.at
 	if g.exact {
 		after = g.limit

@@ -45,7 +45,8 @@ func (m mark) later(o mark) mark { return mark{max(m.seq, o.seq), max(m.rec, o.r
 // valid reports whether m, which was read from a file, is in the range of numbers in use.
 func (m mark) valid() bool { return m.seq <= maxNumber && m.rec <= maxNumber }
 
-// A segmentHeader is the beginning of a segment file.
+// A segmentHeader is the beginning of a segment file. It is written once, when the segment is
+// created, and never changes: what changes about a segment is in its name and in the cursor.
 type segmentHeader struct {
 	version uint16
 	form             // of all batches in the segment
@@ -127,7 +128,9 @@ func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 	return h, nil
 }
 
-// A frameHeader is the beginning of a frame, which holds one batch.
+// A frameHeader is the beginning of a frame, which holds one batch. It has separate checksums for
+// itself, the stream definitions and the body, so a reader can skip a frame, or skip it and apply
+// its definitions, without reading the rest.
 type frameHeader struct {
 	head    uint32 // size in bytes of the header itself, not stored
 	bodyCRC uint32

@@ -53,6 +53,12 @@ func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets
 // held returns the tickets of origin in the segment, from first to last. It reads the indexes of
 // the frames. If one contains such a ticket, held also checks that all frames up to it are
 // undamaged, because Next stops at damage. The memory of the handout is reused for each segment.
+//
+//	| frame | frame | frame | frame | frame |
+//	        sound ─▶                r ─▶
+//
+// The caller skips the records that are held. A ticket too many would lose a record; a missing one
+// only makes a record be delivered twice. So everything that cannot be read ends the walk.
 func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []layout.Tickets) {
 	if g.version < 2 || g.removed {
 		return nil

@@ -30,7 +30,8 @@ const (
 	minEntryBytes = 2 // size of the smallest entry
 )
 
-// indexState is the state to which an entry of the index is relative.
+// indexState is the state to which an entry of the index is relative. It begins with zeros in each
+// frame, so that a frame can be read without those before it.
 type indexState struct {
 	ticket uint64
 	time   int64
@@ -101,6 +102,7 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 	off, records := uint64(0), uint32(0)
 	i := 0 // offset in p up to which entries are decoded
 	for range h.entries {
+		// Errors of the reads below are checked once per entry: next is -1 after the first one.
 		st.ticket++
 		if known && len(p)-i >= 8 {
 			// This is a fast path for the most frequent kind of entry. The general code below has

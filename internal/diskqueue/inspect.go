@@ -93,7 +93,12 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 
 // A view reads a spool directory that another process may use: it never writes and takes no lock.
 // While the view is used, that process may delete files and append to the last one. Neither is
-// damage.
+// damage:
+//
+//   - A file that does not exist any more is omitted.
+//   - A frame that is being written seems torn, at the end of the last file.
+//   - Batches seem to be missing at the end if the cursor is newer than the segments that were read.
+//     So the cursor is read first, and missing batches are reported only if it has not changed.
 type view struct {
 	dir    *directory // not locked
 	cursor cursorState

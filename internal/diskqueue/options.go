@@ -8,8 +8,12 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
+// Limits and defaults of Options. Sizes are in bytes.
 const (
-	minSegmentBytes     = 4 << 10
+	// A smaller segment would hold few batches, and every segment costs a file, a header and a
+	// sync. The quota covers at least four segments, so that dropping one leaves some records.
+	minSegmentBytes = 4 << 10
+	// Damage costs the rest of its segment, so a segment has a maximum size.
 	maxSegmentBytes     = 1 << 30
 	defaultSegmentBytes = 8 << 20
 	defaultMaxBytes     = 1 << 30

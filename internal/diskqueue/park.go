@@ -33,9 +33,13 @@ const (
 	damagedSuffix = ".damaged" // precedes parkedSuffix if the rest of the file is damaged
 )
 
-// parkedName returns the file name of the parked segment g. The name contains the mark settled,
-// before which all batches are settled. It also contains the end of g, which the next segment would
-// otherwise show: that segment may be deleted.
+// parkedName returns the file name of the parked segment g, such as
+//
+//	00000006.seg.17-1200.21-1450.parked
+//
+// The name contains the mark settled, here batch 17 and record 1200, before which all batches are
+// settled. It also contains the end of g, which the next segment would otherwise show: that segment
+// may be deleted.
 func (g *segment) parkedName(settled mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {

@@ -22,6 +22,13 @@ import (
 // numbers have gaps where batches were lost to damage or dropped over the quota. A mark
 // within a gap means the same as a mark at the end of that gap.
 //
+// A segment leaves the queue when all its batches are settled, dropped or found missing. If it is
+// damaged it is set aside, and otherwise its file is deleted:
+//
+//	segs ──settled, dropped──────▶ undeleted ──▶ deleted
+//	  │                               ▲
+//	  └──damaged──▶ damagedFiles ─────┘ more than keepDamaged, or over the quota
+//
 // All records are counted here, in the critical section that moves a mark, so that the account
 // balances at every moment. The methods that delete files do so after they have released mu: a file
 // that survives a kill in between is settled according to the cursor, and deleted by the next Open.
@@ -111,6 +118,7 @@ func (q *queue) commit(h *frameHeader) bool {
 	if g.pending(g.settled(q.acked)) == 0 {
 		g.pendingSince = time.Now().UnixNano()
 	}
+	// From here on, pick returns the frame.
 	g.size += h.bytes()
 	g.disk = g.size
 	if q.opt.Sync == syncAlways {
@@ -215,6 +223,8 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 		q.mu.Unlock()
 		return // the quota has dropped the segment and counted its records
 	}
+	// The batches before the read position stay in the queue until they are settled. Then sweep sets
+	// the file aside.
 	e := &spool.CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - q.read.rec, Err: cause}
 	g.damage, g.end = e, q.read
 	q.count.Corrupt += e.Records

@@ -69,6 +69,7 @@ func (q *queue) victimsLocked(need int64) (victims []*segment, ok, seal bool) {
 	if q.active != nil && q.active.done(q.acked) { // sealing deletes it and leaves no record behind
 		return nil, false, true
 	}
+	// Damaged files come first, because they hold no record that can be delivered.
 	for _, g := range slices.Concat(q.damagedFiles, q.segs) {
 		if g.status != aside && (q.opt.OverQuota != dropOldest || q.pinnedLocked(g)) {
 			continue

@@ -182,6 +182,7 @@ func (r *segmentReader) read(h *frameHeader, o *handout) (err error) {
 	if err := r.define(dict); err != nil {
 		return err
 	}
+	// The slots refer to the payload, which stays in o.buf: nothing is copied.
 	if o.slots, err = decodeIndex(o.slots[:0], rest[:h.index], h, r.local); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (r *recovery) run() error {
 	if err := r.openCursor(); err != nil {
 		return err
 	}
+	// A cursor behind the segments makes batches be delivered twice. One ahead of them, after a loss
+	// of power, raises the numbers of new batches. Neither loses a batch.
+	//
 	// The mark is preliminary: settle limits it to the segments that exist.
 	q.acked = r.cursor.state.acked
 	if err := r.loadHeaders(); err != nil {
@@ -85,7 +88,8 @@ func (r *recovery) openCursor() error {
 }
 
 // loadHeaders fills the queue with the usable segments, in order, and the files set aside. The
-// numbers of all files, even unusable ones, are not used again.
+// numbers of all files, even unusable ones, are not used again: a file may be set aside under its
+// number, and a person may rename it back.
 func (r *recovery) loadHeaders() (err error) {
 	q := r.queue
 	if r.found, q.damagedFiles, err = findSegments(r.dir); err != nil {
@@ -177,6 +181,8 @@ func (r *recovery) reject() (missing bool) {
 		if b.headerErr == nil {
 			continue
 		}
+		// Without its header, no frame of the file can be read: the header has the seed of all
+		// checksums. The segments around it show how many records it had.
 		e := &spool.CorruptError{Segment: b.name, Err: b.headerErr}
 		if cutOff != nil && i == n-1 {
 			e.Records = cutOff.Records
@@ -225,6 +231,7 @@ func (r *recovery) settle() error {
 			waiting += n
 		}
 	}
+	// Parked records are reported separately, because no destination waits for them.
 	r.reportParked()
 	if waiting > 0 {
 		r.queue.events.Post("recover", nil, waiting)

@@ -36,6 +36,7 @@ func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Ba
 		if err != nil {
 			return done, err
 		}
+		// A batch of which a part is open or refused is kept whole: the spool settles only batches.
 		o := send(ctx, b)
 		if err = o.Check(b.Len()); err == nil && (!o.Open.Empty() || !o.Refused.Empty()) {
 			err = o.Err()

@@ -87,6 +87,7 @@ func (s *syncer) syncFiles() error {
 			return err
 		}
 	}
+	// The cursor follows its batches: if power is lost now, they are delivered again.
 	err := s.cursor.f.Sync()
 	if err != nil {
 		err = fmt.Errorf("spool: cannot sync the cursor: %w", err)
