@@ -130,12 +130,12 @@ func ExampleScan() {
 			log.Fatal(err) // or report the damage and go on
 		}
 		for _, r := range e.Batch.All() {
-			fmt.Printf("%s, batch %d: %q\n", e.Segment, e.Seq, r.Data)
+			fmt.Printf("batch %d: %q\n", e.Seq, r.Data)
 		}
 	}
 	// Output:
-	// 00000001.seg, batch 1: "one\n"
-	// 00000001.seg, batch 1: "two\n"
+	// batch 1: "one\n"
+	// batch 1: "two\n"
 }
 
 // Replay passes each batch to a function, such as one that outputhook.Direct returns.
@@ -154,7 +154,7 @@ func ExampleSpool_Replay() {
 		fmt.Printf("%s", b.AppendTo(nil))
 		return batch.Outcome{}
 	})
-	fmt.Println(done.Records, err)
+	fmt.Println(done, err)
 	// Output:
 	// one
 	// two

@@ -122,7 +122,7 @@ func (g *segment) load(d *directory) (err error) {
 // nil, it reads every frame completely and passes it to each, which returns false to end the walk.
 // torn reports that the file ends within a frame, which is no damage. err is an error of the file
 // system.
-func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHeader, *handout) bool) (torn bool, err error) {
+func (g *segment) readFrames(d *directory, o *spool.Options, each func(*handout) bool) (torn bool, err error) {
 	var r segmentReader
 	if err := r.open(d, g, g.size, o); err != nil {
 		return false, err
@@ -139,7 +139,7 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHea
 		if err != nil {
 			break
 		}
-		if each != nil && !each(&h, &memory) {
+		if each != nil && !each(&memory) {
 			return false, nil
 		}
 		r.skip(&h)
@@ -176,4 +176,4 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*frameHea
 }
 
 // verify makes [segment.readFrames] read and check every frame.
-func verify(*frameHeader, *handout) bool { return true }
+func verify(*handout) bool { return true }

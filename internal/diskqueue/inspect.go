@@ -16,13 +16,11 @@ import (
 type SegmentInfo struct {
 	Name        string // file name
 	ContentType string
-	Schema      uint32
 	Begun       time.Time // time at which the segment was created
 	Bytes       int64
 	Batches     uint64
 	Records     uint64 // number of records, not counting gap markers
 	Pending     uint64 // number of Records that are not acknowledged
-	First, Last uint64 // batch numbers; if there is no batch, Last < First
 	// Torn reports that the file ends within a frame, because an Append is in progress or was
 	// killed. This is not damage.
 	Torn bool
@@ -159,20 +157,19 @@ func (v *view) missing() *spool.CorruptError {
 // describe describes g from the headers of its frames or, if full is true, from everything in it.
 // The error wraps fs.ErrNotExist if the file was deleted since.
 func (v *view) describe(g *segment, full bool) (in SegmentInfo, err error) {
-	var each func(*frameHeader, *handout) bool
+	var each func(*handout) bool
 	if full {
 		each = verify
 	}
 	torn, err := v.read(g, &spool.Options{}, each)
 	in = SegmentInfo{
-		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
+		Name: g.name, ContentType: g.contentType, Bytes: g.disk,
 		Torn: torn, Damage: g.damage, Parked: g.status != inQueue,
 	}
 	if err != nil || g.headerErr != nil {
 		return in, err
 	}
-	in.Begun, in.First, in.Last = time.Unix(0, g.created), g.first.seq, g.end.seq-1
-	in.Batches, in.Records = g.end.seq-g.first.seq, g.end.rec-g.first.rec
+	in.Begun, in.Batches, in.Records = time.Unix(0, g.created), g.end.seq-g.first.seq, g.end.rec-g.first.rec
 	if from := g.settled(v.cursor.acked); !g.done(from) {
 		in.Pending = g.pending(from)
 	}
@@ -181,7 +178,7 @@ func (v *view) describe(g *segment, full bool) (in SegmentInfo, err error) {
 
 // read calls [segment.readFrames] for g, if its header can be used. If the segment was acknowledged
 // and deleted since, the error wraps fs.ErrNotExist.
-func (v *view) read(g *segment, o *spool.Options, each func(*frameHeader, *handout) bool) (torn bool, err error) {
+func (v *view) read(g *segment, o *spool.Options, each func(*handout) bool) (torn bool, err error) {
 	switch g.headerErr {
 	case nil:
 	case errTorn: // a process is creating the segment, or was killed while creating it
@@ -198,11 +195,9 @@ func (v *view) read(g *segment, o *spool.Options, each func(*frameHeader, *hando
 
 // An Entry is one batch yielded by [Scan].
 type Entry struct {
-	Segment string       // file name
-	Seq     uint64       // number of the batch
-	Time    time.Time    // time of the Append
-	Acked   bool         // the batch is acknowledged, but the segment is not deleted yet
-	Batch   *batch.Batch // valid until the next step of the iteration; nil with an error
+	Seq   uint64       // number of the batch
+	Acked bool         // the batch is acknowledged, but the segment is not deleted yet
+	Batch *batch.Batch // valid until the next step of the iteration; nil with an error
 }
 
 // Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.
@@ -226,9 +221,9 @@ func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 		whole := true
 		for _, g := range v.segs {
 			more := true
-			_, err := v.read(g, o, func(h *frameHeader, m *handout) bool {
-				acked := h.at.seq < g.settled(v.cursor.acked).seq
-				more = yield(Entry{Segment: g.name, Seq: h.at.seq, Time: time.Unix(0, h.time), Acked: acked, Batch: &m.batch}, nil)
+			_, err := v.read(g, o, func(o *handout) bool {
+				acked := o.at.seq < g.settled(v.cursor.acked).seq
+				more = yield(Entry{Seq: o.at.seq, Acked: acked, Batch: &o.batch}, nil)
 				return more
 			})
 			switch {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -32,21 +31,21 @@ func TestListOfAnOpenSpool(t *testing.T) {
 		if l.Acked != 4 || l.Pending != 40 || l.Damaged != 0 || l.Bytes != s.Stats().Bytes || len(l.Files) != s.Stats().Segments {
 			t.Errorf("%+v", l)
 		}
-		next := l.Files[0].First
+		batches := uint64(0)
 		for _, f := range l.Files {
-			if f.ContentType != "test/a" || f.Schema != 1 || f.First != next || f.Last-f.First+1 != f.Batches || f.Records != f.Batches*5 || f.Begun.IsZero() {
+			if f.ContentType != "test/a" || f.Records != f.Batches*5 || f.Begun.IsZero() {
 				t.Errorf("%+v", f)
 			}
-			next = f.Last + 1
+			batches += f.Batches
+		}
+		if batches < 8 || batches > 12 {
+			t.Errorf("%d batches", batches)
 		}
 	}
 	acked, pending := 0, 0
 	for e, err := range scan(mem, testDir, nil) {
 		if err != nil {
 			t.Fatal(err)
-		}
-		if time.Since(e.Time) > time.Hour {
-			t.Errorf("appended at %v", e.Time)
 		}
 		if e.Acked {
 			acked += e.Batch.Len()
@@ -104,8 +103,8 @@ func TestReplay(t *testing.T) {
 		return batch.Outcome{}
 	}
 	done, err := s.Replay(t.Context(), send)
-	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "batch 5") || done.Batches != 4 || done.Records != 40 {
-		t.Fatalf("%+v, %v", done, err)
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "batch 5") || done != 40 {
+		t.Fatalf("%d records, %v", done, err)
 	}
 	mustClose(t, s)
 	s = mustOpen(t, mem, nil)
@@ -121,7 +120,7 @@ func TestReplay(t *testing.T) {
 	// If some records of a batch are not settled, Replay keeps the whole batch.
 	for _, o := range []batch.Outcome{{Open: batch.From(9), Why: broken}, {Refused: batch.Of(3), Refusal: broken}, {Open: batch.From(11)}} {
 		send := func(context.Context, *batch.Batch) batch.Outcome { return o }
-		if done, err := s.Replay(t.Context(), send); err == nil || done.Batches != 0 || !errors.Is(err, broken) && o.Err() == broken {
+		if done, err := s.Replay(t.Context(), send); err == nil || done != 0 || !errors.Is(err, broken) && o.Err() == broken {
 			t.Errorf("%+v: %+v, %v", o, done, err)
 		}
 	}
@@ -133,7 +132,7 @@ func TestReplay(t *testing.T) {
 		got = append(got, ns...)
 		return batch.Outcome{}
 	}
-	if done, err := s.Replay(t.Context(), send); err != nil || done.Records != 60 || consecutive(got, 40) != nil {
+	if done, err := s.Replay(t.Context(), send); err != nil || done != 60 || consecutive(got, 40) != nil {
 		t.Errorf("%+v, %v, %v", done, err, got)
 	}
 	mustBalance(t, s)

@@ -200,7 +200,7 @@ func TestReplayOfRefusedWithoutNames(t *testing.T) {
 	done, err := s.Replay(t.Context(), func(context.Context, *batch.Batch) batch.Outcome {
 		return batch.Outcome{Unnamed: 3, Refusal: errors.New("no good")}
 	})
-	if err != nil || done != (Replayed{Batches: 2, Records: 20, Unnamed: 6}) || s.Stats().Records != 0 {
+	if err != nil || done != 20 || s.Stats().Records != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	mustClose(t, s)

@@ -153,7 +153,7 @@ func (r *recovery) findEnds() error {
 // because only that segment can have frames that a killed process did not complete; Next checks the
 // frames of the others. A torn frame stays in the file, because readers stop at g.end.
 func (r *recovery) scan(g *segment) error {
-	var each func(*frameHeader, *handout) bool
+	var each func(*handout) bool
 	if g == r.last() {
 		each = verify
 	}

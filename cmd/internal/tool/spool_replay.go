@@ -201,7 +201,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	mu.Unlock()
 	st := s.Stats()
 	left, lost := st.Records, st.Corrupt
-	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, console.Amount(done.Records, "record"), units.Count(left))
+	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, console.Amount(done, "record"), units.Count(left))
 	if lost > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
 	}
