@@ -130,9 +130,7 @@ func (v *view) readCursor() (cursorState, error) {
 	}
 	defer f.Close()
 	c := cursor{f: f}
-	if _, err := c.read(); err != nil {
-		return startOfSpool, nil
-	}
+	_, _ = c.read() // without a slot that can be read, the state is the beginning of the spool
 	return c.state, nil
 }
 
