@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
+
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func TestRatioIgnoresSlowRounds(t *testing.T) {
@@ -70,7 +72,7 @@ func run(t *testing.T, row Row) (res *Result) {
 	t.Helper()
 	row.Name = "test"
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var err error
 		if res, err = Run(row, Options{Count: 3, Benchtime: time.Millisecond, Dir: dir, Seed: 1}); err != nil {
 			t.Fatal(err)
