@@ -187,7 +187,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
 	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout="+cmp.Or(t.limit, "3m"), "-test.run", t.run)
 	tests.Dir = pkg
-	tests.Env = append(os.Environ(), "FOREBAY_TORTURE=")
+	tests.Env = slices.DeleteFunc(os.Environ(), setsCases)
 	out, err = tests.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -203,6 +203,13 @@ func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
 		return "", out, fmt.Errorf("%s of %s exceeds the time limit; if that is how it detects the patch, add \"# shows: test timed out\":\n%s", failedTest(out), t.pkg, tail(out))
 	}
 	return failedTest(out), out, nil
+}
+
+// setsCases reports whether the environment variable selects random cases or their number. With a
+// fixed seed, every try would run the same cases.
+func setsCases(env string) bool {
+	name, _, _ := strings.Cut(env, "=")
+	return name == "FOREBAY_SEED" || name == "FOREBAY_SEEDS" || name == "FOREBAY_TORTURE"
 }
 
 var (
