@@ -98,7 +98,7 @@ slowest:  ## the ten slowest tests of the last runs of all targets except tortur
 	@cat $(LOGS)/*.json | $(TOOL) gotestsum tool slowest --threshold 100ms --num 10
 
 cross:  ## the library and the program compile on every platform we support
-	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
+	@for t in windows/amd64 darwin/arm64 linux/arm64 linux/386 freebsd/amd64; do echo "vet $$t"; \
 		for m in . cmd; do GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) -C $$m vet ./... || exit 1; done; done
 
 portable: export FOREBAY_TORTURE := 0

@@ -58,7 +58,7 @@ func ExampleRedactPattern() {
 		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())))
 	check(err)
 	log := slog.New(r)
-	log.Info("card 4111-1111-1111-1111 was refused", "card", 4111111111111111)
+	log.Info("card 4111-1111-1111-1111 was refused", "card", int64(4111111111111111))
 	log.Error("cannot pay", "err", fmt.Errorf("bank: %w", errors.New("no account for 4111 1111 1111 1111")))
 	// Output:
 	// {"level":"INFO","msg":"card [redacted] was refused","card":"[redacted]"}

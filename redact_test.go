@@ -133,7 +133,7 @@ func TestRedactPattern(t *testing.T) {
 		want string
 	}{
 		{func(l *slog.Logger) { l.Info("card 4111111111111111, 4111111111111112") }, `{"msg":"card [redacted], [redacted]"}`},
-		{info("i", 4111111111111111, "u", uint64(4111111111111111), "f", 4111111111111111.0, "n", 12, "nan", math.NaN()), `{"msg":"m","i":"[redacted]","u":"[redacted]","f":"[redacted]","n":12,"nan":"NaN"}`},
+		{info("i", int64(4111111111111111), "u", uint64(4111111111111111), "f", 4111111111111111.0, "n", 12, "nan", math.NaN()), `{"msg":"m","i":"[redacted]","u":"[redacted]","f":"[redacted]","n":12,"nan":"NaN"}`},
 		{info("l", []int64{1, 4111111111111111}, "j", json.Number("4111111111111111"), "m", map[uint64]uint64{4111111111111111: 4111111111111111}), `{"msg":"m","l":[1,"[redacted]"],"j":"[redacted]","m":{"[redacted]":"[redacted]"}}`},
 		{info("r", json.RawMessage(`[4111111111111111,"a 4111111111111111",{"4111111111111111":"\u0034111111111111111"}]`)), `{"msg":"m","r":["[redacted]","a [redacted]",{"[redacted]":"[redacted]"}]}`},
 		{info("m", map[string]int{"4111111111111111": 1}), `{"msg":"m","m":{"[redacted]":1}}`},

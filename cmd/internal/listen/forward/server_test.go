@@ -85,8 +85,8 @@ func (b *testServer) exchange(t testing.TB, n int, parts ...[]byte) string {
 }
 
 // entry returns an entry with a time and a record.
-func entry(sec int, record string) []byte {
-	b := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), uint32(sec), 5)
+func entry(sec uint32, record string) []byte {
+	b := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), sec, 5)
 	return append(b, object(record)...)
 }
 
