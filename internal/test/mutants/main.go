@@ -164,19 +164,21 @@ func (m *mutant) try(root string) (by string, err error) {
 // try builds the tests as bin, runs them until one fails, and returns the name of that test.
 func (t *target) try(root, overlay, bin string) (by string, err error) {
 	pkg := filepath.Join(root, t.pkg)
-	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", t.tags}
+	// Tests that build a program must build the patched one, so the overlay is in GOFLAGS. Nested
+	// modules are not in go.work.
+	env := append(slices.DeleteFunc(os.Environ(), setsCases), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-tags", t.tags}
 	if t.race {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, ".")...)
-	build.Dir = pkg
-	build.Env = append(os.Environ(), "GOWORK=off") // nested modules are not in go.work
+	build.Dir, build.Env = pkg, env
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s does not compile: %w\n%s", t.pkg, err, out)
 	}
 	var out []byte
 	for range t.tries {
-		if by, out, err = t.runOnce(pkg, bin); by != "" || err != nil {
+		if by, out, err = t.runOnce(pkg, bin, env); by != "" || err != nil {
 			return by, err
 		}
 	}
@@ -184,10 +186,9 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 }
 
 // runOnce runs the tests once. The result by is the name of a failed test, or "" if all pass.
-func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
+func (t *target) runOnce(pkg, bin string, env []string) (by string, out []byte, err error) {
 	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout="+cmp.Or(t.limit, "3m"), "-test.run", t.run)
-	tests.Dir = pkg
-	tests.Env = slices.DeleteFunc(os.Environ(), setsCases)
+	tests.Dir, tests.Env = pkg, env
 	out, err = tests.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
