@@ -3,7 +3,6 @@ package ordercheck
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 )
 
 // A Checker collects the calls of all callers and the records that arrive at the destination.
@@ -17,17 +16,16 @@ type Checker struct {
 
 	// The destination's goroutine uses the following fields.
 	seen  [][]seen // indexes: caller, sequence number
-	last  record   // the delivered record whose call began last
-	chain uint64   // highest chain number delivered so far
+	order Order[ID]
+	chain uint64 // highest chain number delivered so far
 	n     int
 	torn  []byte // beginning of a record that Write has received in part
 }
 
-// seen describes the records that arrived before a given record.
+// seen describes the arrival of a record.
 type seen struct {
-	bound int64 // latest time at which the call of one of these records began
-	by    ID    // the record whose call began at that time
-	here  bool
+	before Latest[ID]
+	here   bool
 }
 
 // New returns a Checker for the callers 0 to callers-1.
@@ -36,7 +34,6 @@ func New(callers int, clock Clock) *Checker {
 	for i := range c.callers {
 		c.callers[i].c, c.callers[i].id = c, uint32(i)
 	}
-	c.last.call = math.MinInt64
 	return c
 }
 
@@ -112,7 +109,7 @@ func (c *Checker) deliver(r record) error {
 	for len(*s) < i {
 		*s = append(*s, seen{}) // for records that are dropped or arrive later
 	}
-	*s = append(*s, seen{bound: c.last.call, by: c.last.ID, here: true})
+	*s = append(*s, seen{before: c.order.Arrive(r.ID, r.call), here: true})
 	c.n++
 	if r.chain != 0 {
 		if r.chain <= c.chain {
@@ -120,9 +117,6 @@ func (c *Checker) deliver(r record) error {
 				r.ID, r.chain, c.chain)
 		}
 		c.chain = r.chain
-	}
-	if r.call > c.last.call {
-		c.last = r
 	}
 	return nil
 }
@@ -199,10 +193,10 @@ func (c *Checker) Check() (Result, error) {
 				fail("record %v arrived, and its call has not ended", id)
 			case !cl.accepted:
 				fail("record %v arrived though it was not accepted", id)
-			case cl.ret < s.bound:
+			case s.before.Follows(cl.ret):
 				res.Broken++
 				fail("record %v, whose call returned at %d, arrived after record %v, whose call began at %d: order is broken",
-					id, cl.ret, s.by, s.bound)
+					id, cl.ret, s.before.ID, s.before.Began)
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/ordercheck"
 )
 
 // A ledger keeps the calls that wrote records, and the copies that arrived at servers. Any
@@ -27,8 +29,8 @@ type keyRecords struct {
 	foreign bool // another process makes the calls, one at a time
 	calls   []call
 	arrived []int // numbers of the records in the order in which their first copies arrived
-	latest  int   // the record in arrived whose call began last; -1: none
-	late    int   // number of first copies that arrived out of order
+	order   ordercheck.Order[int]
+	late    int // number of first copies that arrived out of order
 }
 
 // A call is one logging call and the outcome of its record. began and ended are ticks of the
@@ -59,7 +61,7 @@ func newLedger() *ledger { return &ledger{keys: map[string]*keyRecords{}} }
 
 func (l *ledger) recordsOf(key string) *keyRecords {
 	if l.keys[key] == nil {
-		l.keys[key] = &keyRecords{key: key, latest: -1}
+		l.keys[key] = &keyRecords{key: key}
 	}
 	return l.keys[key]
 }
@@ -83,6 +85,13 @@ func (l *ledger) begin(key string) int {
 	l.clock++
 	k.calls = append(k.calls, call{began: l.clock})
 	return len(k.calls) - 1
+}
+
+// ticks returns the time of the ledger's clock. It changes whenever a call begins or returns.
+func (l *ledger) ticks() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clock
 }
 
 // end is called when the call for record n has returned. accepted reports whether the record was
@@ -158,15 +167,13 @@ func (l *ledger) arrive(key string, n int) {
 		return
 	}
 	k.arrived = append(k.arrived, n)
-	switch {
-	case c.excused:
-	case k.latest < 0 || c.began > k.calls[k.latest].began:
-		k.latest = n
-		// The order is violated only if this call had returned before the call of the latest
-		// arrived record began. A call that has not returned overlaps with all later calls.
-	case c.ended != 0 && c.ended < k.calls[k.latest].began:
+	if c.excused {
+		return
+	}
+	// A call that has not returned overlaps with all later calls.
+	if before := k.order.Arrive(n, int64(c.began)); c.ended != 0 && before.Follows(int64(c.ended)) {
 		if k.late++; k.late == 1 {
-			l.reportLocked(disorder, "%s: record %d arrived after %d: %s", key, n, k.latest, k.recentRuns())
+			l.reportLocked(disorder, "%s: record %d arrived after %d: %s", key, n, before.ID, k.recentRuns())
 		}
 	}
 }

@@ -146,9 +146,32 @@ func (tr *walkRound) callers(keys []string, n int, write func(rng *rand.Rand, ke
 			})
 		}
 	}
-	wg.Wait()
+	returned := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(returned)
+	}()
+	tr.await(returned)
 	close(done)
 	beside.Wait()
+}
+
+// await waits until returned is closed, when all calls have returned. If no call begins or returns
+// for maxWait, it ends the test: with [slab.Block], calls wait forever if settled records do not
+// free their memory.
+func (tr *walkRound) await(returned <-chan struct{}) {
+	for last, since := 0, time.Now(); ; {
+		select {
+		case <-returned:
+			return
+		case <-time.After(time.Second):
+		}
+		if n := tr.led.ticks(); n != last {
+			last, since = n, time.Now()
+		} else if time.Since(since) > maxWait {
+			tr.Fatalf("seed %d: no call has returned for %v", tr.seed, maxWait)
+		}
+	}
 }
 
 // ended checks the account a of a destination. err is the result of its Close.
