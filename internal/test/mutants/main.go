@@ -1,14 +1,15 @@
 // Command mutants proves that the tests fail when a promise is broken. Each patch in this directory
-// breaks one promise. For each patch the command runs the tests that the patch names and expects a
-// failure:
+// breaks one promise. For each patch the command runs each test that the patch names, alone, and
+// expects a failure:
 //
 //	go run ./internal/test/mutants              all of them
 //	go run ./internal/test/mutants 05 17 24     those with these numbers or names
 //	go run ./internal/test/mutants -run spool   those with spool in the name
 //
 // The files of the repository are not changed: go test -overlay replaces the patched ones.
-// It is an error if a patch cannot be applied, does not compile, or is not detected by a test. A
-// test that exceeds its time limit has not detected the patch, unless the patch expects that.
+// It is an error if a patch cannot be applied, does not compile, or is not detected by one of its
+// tests. A test that exceeds its time limit has not detected the patch, unless the patch expects
+// that.
 // docs/PROMISES.md lists the promises.
 //
 // To add one: change the code, run the tests that must fail, and write
@@ -138,7 +139,7 @@ func load(dir string) ([]*mutant, error) {
 	return all, err
 }
 
-// try runs the tests with the patch, and returns the name of the test that failed.
+// try runs the tests with the patch, and returns the names of the tests that failed.
 func (m *mutant) try(root string) (by string, err error) {
 	tmp, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -152,17 +153,18 @@ func (m *mutant) try(root string) (by string, err error) {
 	var failed []string
 	for i := range m.tests {
 		t := &m.tests[i]
-		name, err := t.try(root, overlay, filepath.Join(tmp, "x.test"))
+		names, err := t.try(root, overlay, filepath.Join(tmp, "x.test"))
 		if err != nil {
 			return "", err
 		}
-		failed = append(failed, name)
+		failed = append(failed, names...)
 	}
 	return strings.Join(failed, ", "), nil
 }
 
-// try builds the tests as bin, runs them until one fails, and returns the name of that test.
-func (t *target) try(root, overlay, bin string) (by string, err error) {
+// try builds the tests as bin, and runs each of them until it fails. It returns the names of the
+// failed tests.
+func (t *target) try(root, overlay, bin string) (failed []string, err error) {
 	pkg := filepath.Join(root, t.pkg)
 	// Tests that build a program must build the patched one, so the overlay is in GOFLAGS. Nested
 	// modules are not in go.work.
@@ -174,26 +176,34 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 	build := exec.Command("go", append(args, ".")...)
 	build.Dir, build.Env = pkg, env
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s does not compile: %w\n%s", t.pkg, err, out)
+		return nil, fmt.Errorf("%s does not compile: %w\n%s", t.pkg, err, out)
 	}
-	var out []byte
-	for range t.tries {
-		if by, out, err = t.runOnce(pkg, bin, env); by != "" || err != nil {
-			return by, err
+	for _, run := range t.tests() {
+		var by string
+		var out []byte
+		for n := 0; by == ""; n++ {
+			if n == t.tries {
+				return nil, fmt.Errorf("%s of %s did not notice it. The end of the last run:\n%s", run, t.pkg, tail(out))
+			}
+			if by, out, err = t.runOnce(pkg, bin, run, env); err != nil {
+				return nil, err
+			}
 		}
+		failed = append(failed, by)
 	}
-	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", t.pkg, t.run, tail(out))
+	return failed, nil
 }
 
-// runOnce runs the tests once. The result by is the name of a failed test, or "" if all pass.
-func (t *target) runOnce(pkg, bin string, env []string) (by string, out []byte, err error) {
-	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout="+cmp.Or(t.limit, "3m"), "-test.run", t.run)
+// runOnce runs the tests that match the pattern run. The result by is the name of a failed test, or
+// "" if all pass.
+func (t *target) runOnce(pkg, bin, run string, env []string) (by string, out []byte, err error) {
+	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout="+cmp.Or(t.limit, "3m"), "-test.run", run)
 	tests.Dir, tests.Env = pkg, env
 	out, err = tests.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err == nil && bytes.Contains(out, []byte("no tests to run")):
-		return "", out, fmt.Errorf("%s has no test %s", t.pkg, t.run)
+		return "", out, fmt.Errorf("%s has no test %s", t.pkg, run)
 	case err == nil:
 		return "", out, nil
 	case !errors.As(err, &exit):

@@ -19,16 +19,32 @@ type mutant struct {
 	files  []filePatch
 }
 
-// A target is a set of tests in one package. At least one of them must fail.
+// A target is a set of tests in one package. Each of them must fail.
 type target struct {
 	pkg   string // directory, relative to the root of the repository
-	run   string // pattern, as for go test -run
+	run   string // pattern, as for go test -run; see tests
 	tags  string
 	race  bool
 	tries int            // maximum number of runs until one fails
 	limit string         // time limit of a run; "" means 3m
 	shows *regexp.Regexp // must match the output of the tests; nil accepts any failure
 }
+
+// tests returns a pattern for each test that must fail: those that a pattern such as
+// ^(TestOne|TestTwo)$ names. Of the tests that match another pattern, one must fail.
+func (t *target) tests() []string {
+	names := testNames.FindStringSubmatch(t.run)
+	if names == nil {
+		return []string{t.run}
+	}
+	all := strings.Split(names[1], "|")
+	for i, name := range all {
+		all[i] = "^" + name + "$"
+	}
+	return all
+}
+
+var testNames = regexp.MustCompile(`^\^\((\w+(?:\|\w+)*)\)\$$`)
 
 type filePatch struct {
 	name  string // relative to the root of the repository
@@ -43,7 +59,7 @@ type hunk struct{ before, after string }
 // promise that the patch breaks; the others are settings:
 //
 //	# package: ./deliver                directory of the tests
-//	# run: ^(TestOne|TestTwo)$          pattern of the tests
+//	# run: ^(TestOne|TestTwo)$          tests, each of which must fail; or any pattern of go test
 //	# tags: forebay_points              build tags
 //	# race: yes                         with the race detector
 //	# tries: 40                         maximum number of runs until one fails; default 1

@@ -28,8 +28,10 @@ func TestPatchesApply(t *testing.T) {
 			t.Errorf("%s: %v", m.name, err)
 		}
 		for i := range m.tests {
-			if target := &m.tests[i]; !target.exists(t) {
-				t.Errorf("%s: %s has no test %s", m.name, target.pkg, target.run)
+			for _, run := range m.tests[i].tests() {
+				if pkg := m.tests[i].pkg; !exists(t, pkg, run) {
+					t.Errorf("%s: %s has no test %s", m.name, pkg, run)
+				}
 			}
 		}
 	}
@@ -38,13 +40,13 @@ func TestPatchesApply(t *testing.T) {
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 
 // exists reports whether a test of the package matches the pattern.
-func (g *target) exists(t *testing.T) bool {
+func exists(t *testing.T, pkg, run string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, g.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, _ := strings.Cut(g.run, "/")
+	first, _, _ := strings.Cut(run, "/")
 	pattern := regexp.MustCompile(first)
 	for _, f := range files {
 		src, err := os.ReadFile(f)
