@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -118,7 +119,7 @@ func TestOptionsSetLevelAndAttributes(t *testing.T) {
 	h := New(rec.Logger().Slog(), &Options{
 		Level: func(r *http.Request, status int) slog.Level {
 			if r.URL.Path == "/healthz" {
-				return slog.Level(-1 << 30) // below the level of every output
+				return slog.Level(math.MinInt) // below the level of every output
 			}
 			return slog.Level(status)
 		},
