@@ -339,6 +339,5 @@ func ExampleChecker() {
 	_, _ = c.Deliver(first)
 	_, err := c.Check()
 	fmt.Println(err)
-	// Output: ordercheck: record 0/0, whose call returned at 1, arrived after record 1/0, whose
-	// call began at 2: order is broken
+	// Output: ordercheck: record 0/0, whose call returned at 1, arrived after record 1/0, whose call began at 2: order is broken
 }
