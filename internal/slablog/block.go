@@ -2,7 +2,6 @@ package slablog
 
 import (
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -52,30 +51,6 @@ const (
 	oversize           // a heap buffer for one record, discarded when freed
 	rescued            // a heap copy of records in a damaged mapping, discarded when freed
 )
-
-// A piece is a run of records of one block, in ticket order. The queue passes pieces to the
-// consumer. The slots and bytes of a piece do not change.
-type piece struct {
-	blk      *block
-	from, to int // slots
-	// first and size are copies of values in the slots, so that code that holds a lock need not
-	// read mapped memory.
-	first uint64 // ticket of the first record
-	size  int    // payload bytes
-	// since is the time since config.born at which the first record was accepted, or slightly
-	// less.
-	since time.Duration
-}
-
-// len returns the number of records.
-func (p *piece) len() int { return p.to - p.from }
-
-// run returns the records. The run shares the memory of the block, so the piece must not be
-// released while the run is in use.
-func (p *piece) run() layout.Run {
-	n := len(p.blk.slots)
-	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
-}
 
 // slot returns the slot of record i. The slots are stored backwards from the end of the memory.
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
@@ -177,18 +152,6 @@ func fence(base unsafe.Pointer, slot, end int) {
 	if next := slot - layout.SlotBytes; next >= end {
 		*(*uint64)(unsafe.Add(base, next)) = 0
 	}
-}
-
-// measure computes the fields first and size from the slots. It is called after the fields from or
-// to have changed.
-func (p *piece) measure() {
-	if p.from == p.to {
-		p.size = 0
-		return
-	}
-	head, last := p.blk.slot(p.from), p.blk.slot(p.to-1)
-	p.first = head.Ticket
-	p.size = int(last.Off) + int(last.Len) - int(head.Off)
 }
 
 // fits reports whether a record of n bytes fits into the block.

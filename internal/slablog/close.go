@@ -98,12 +98,12 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	}
 	s.book.Dropped[batch.Shutdown] += uint64(unread)
 	s.front.cutLocked()
-	for len(s.pieces.queued) > 0 {
-		p := s.pieces.remove(0)
+	s.pieces.remove(func(p *piece) bool {
 		if done { // if the consumer is not done, it may read the slab forever
-			s.releaseLocked(p)
+			s.releaseLocked(p.blk)
 		}
-	}
+		return true
+	})
 	// From now on Settle returns false, so the consumer cannot count these records a second time.
 	for _, l := range s.leases.list {
 		s.book.Dropped[batch.Shutdown] += uint64(l.open)

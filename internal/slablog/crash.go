@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -50,138 +51,122 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	return c, nil
 }
 
+// mapped reports whether new records go to mapped memory. mu is held.
+func (c *crashSafe) mapped() bool {
+	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
+}
+
+// try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.
+func (c *crashSafe) try(f func()) (fault error) {
+	old := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			fault = c.faultOf(r)
+		}
+	}()
+	f()
+	return nil
+}
+
+// faultOf returns the error of a recovered memory fault in the mapping. It repeats any other panic.
+func (c *crashSafe) faultOf(r any) error {
+	if !c.file.IsFault(r) {
+		panic(r)
+	}
+	return fmt.Errorf("slab: the mapped file %s is damaged: %v", c.file.Path(), r)
+}
+
 // guardLocked runs f, which accesses mapped memory, with mu held. If no memory is mapped, it does
 // not run f. After a fault it returns true, and the slabs are on the heap.
 func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	if !c.mapped() {
 		return false
 	}
-	old := debug.SetPanicOnFault(true)
-	defer func() {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil {
-			c.caught(r)
-			faulted = true
-		}
-	}()
-	f()
-	return false
-}
-
-// passFault is deferred by functions that only read mapped memory. After a fault, such a function
-// returns its zero result.
-func (c *crashSafe) passFault(old bool) {
-	debug.SetPanicOnFault(old)
-	if r := recover(); r != nil && !c.isFault(r) {
-		panic(r)
+	err := c.try(f)
+	if err != nil {
+		c.toHeapLocked(err)
 	}
+	return err != nil
 }
 
-// caught handles a recovered panic with mu held. After a fault in mapped memory, it moves the slabs
-// to the heap. It repeats any other panic.
-func (c *crashSafe) caught(r any) {
-	if !c.isFault(r) {
-		panic(r)
-	}
-	c.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", c.file.Path(), r))
-}
-
-// isFault reports whether a recovered value is a memory fault in the mapping.
-func (c *crashSafe) isFault(r any) bool { return c != nil && c.file.IsFault(r) }
-
-// toHeapLocked moves the slabs to the heap after a fault. It copies the readable records and drops
-// the remaining ones as corrupt.
+// toHeapLocked moves the slabs to the heap because of the error cause. It copies the readable
+// records and drops the remaining ones as corrupt.
 func (c *crashSafe) toHeapLocked(cause error) {
-	if c.broken != nil || c.file.Bytes() == nil || c.ended {
+	if !c.mapped() {
 		return
 	}
 	c.broken = cause
 	c.fault.Store(true)
-	c.noteHeapFromLocked()
+	// If possible, the file tells the next process that it lacks the later records.
+	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.conf.events.Post("crash-safe", cause, 0)
 	if c.store.life == retained { // all writes have ended, and the records in the file are lost
 		c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
 		c.store.book.retained = 0
 		return
 	}
-	heap := newSlabs(0, c.conf.o.SlabCount)
-	take := func() *block {
-		b := heap[len(heap)-1]
-		heap = heap[:len(heap)-1]
-		b.reset(0)
-		return b
-	}
-	for i := range c.store.pool.free {
-		c.store.pool.free[i] = take()
-	}
-	for i := range c.store.pool.ceded {
-		c.store.pool.ceded[i] = take()
-	}
-	if b := c.store.front.cur; b != nil {
-		c.store.front.cutLocked()
-		b.retired = true
-		c.store.front.cur = nil
-		if b.refs == 0 {
-			c.store.pool.free = append(c.store.pool.free, take())
+	c.store.front.sealLocked()
+	c.heapSpare = newSlabs(0, c.conf.o.SlabCount)
+	for _, list := range [][]*block{c.store.pool.free, c.store.pool.ceded} {
+		for i := range list {
+			list[i] = c.takeSpareLocked()
 		}
 	}
-	c.heapSpare = heap
-	for i := 0; i < len(c.store.pieces.queued); {
-		p := c.store.pieces.queued[i]
+	_, lost := c.store.pieces.remove(func(p *piece) bool {
 		if p.blk.kind == oversize || c.rescueLocked(p) {
-			i++
-			continue
+			return false
 		}
-		c.store.pieces.remove(i)
-		c.store.countDropLocked(batch.Corrupt, p.len())
-		c.store.releaseLocked(p)
-	}
+		c.store.releaseLocked(p.blk)
+		return true
+	})
+	c.store.countDropLocked(batch.Corrupt, lost)
+}
+
+// takeSpareLocked returns a heap slab that replaces a slab of a broken mapping.
+func (c *crashSafe) takeSpareLocked() *block {
+	k := len(c.heapSpare) - 1
+	b := c.heapSpare[k]
+	c.heapSpare = c.heapSpare[:k]
+	return b
 }
 
 // rescueLocked copies a queued piece to the heap. It returns false if the memory cannot be read.
 func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
-	defer c.passFault(debug.SetPanicOnFault(true))
-	if !p.sound() {
+	var data []byte
+	var slots []layout.Slot
+	fault := c.try(func() {
+		if ok = p.sound(); ok {
+			r := p.run()
+			data, slots = append(data, r.Data()...), r.AppendSlots(nil, 0)
+		}
+	})
+	if !ok || fault != nil {
 		return false
 	}
-	r := p.run()
-	data := append([]byte(nil), r.Data()...)
-	slots := make([]layout.Slot, p.len())
-	for i := range slots {
-		s := *r.Slot(i)
-		s.Off -= r.Slot(0).Off
-		slots[len(slots)-1-i] = s
-	}
-	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, kind: rescued}
-	src := p.blk
-	p.blk, p.from, p.to = b, 0, len(slots)
-	c.store.dropRefLocked(src)
+	slices.Reverse(slots) // a block has its slots in reverse order
+	n := len(slots)
+	c.store.releaseLocked(p.blk)
+	p.from, p.to = 0, n
+	p.blk = &block{mem: data, slots: slots, off: len(data), n: n, cut: n, refs: 1, retired: true, kind: rescued}
 	return true
 }
 
 // sound reports whether the index of a piece is intact. A file that was truncated and extended
 // again ends in zeros. In a slab, the index follows the records. A ticket is never 0, so if p.first
 // is 0, it was read from such zeros.
-func (p *piece) sound() bool {
-	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
-}
+func (p *piece) sound() bool { return p.first != 0 && p.blk.slot(p.from).Ticket == p.first }
 
-// mapped reports whether new records go to mapped memory. mu is held.
-func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
-}
-
-// noteHeapFromLocked stores in the file, if possible, that it lacks later records.
-func (c *crashSafe) noteHeapFromLocked() {
-	defer c.passFault(debug.SetPanicOnFault(true))
-	c.file.SetHeapFrom(c.store.front.next + 1)
-}
-
-// ackLocked stores the ticket up to which all records are settled. It is called before the memory
-// of these records is reused.
-func (c *crashSafe) ackLocked() {
+// ackLocked stores the ticket up to which all records are settled, among them those in pieces. It is
+// called before the memory of these records is reused.
+func (c *crashSafe) ackLocked(pieces []piece) {
 	c.guardLocked(func() {
 		point(ptAckLocked)
+		for i := range pieces { // first, so that recovery does not expect the frames of settled records
+			if p := &pieces[i]; p.blk.kind == oversize {
+				c.file.ForgetFrame(p.first)
+			}
+		}
 		t := c.store.readUpToLocked()
 		if len(c.store.leases.list) > 0 {
 			t = c.store.leases.list[0].first - 1
@@ -191,19 +176,6 @@ func (c *crashSafe) ackLocked() {
 		c.noteAheadLocked()
 		c.file.Skip(t - min(t, c.store.leases.acked))
 	})
-}
-
-// forgetFramesLocked forgets the oversize records of settled pieces, before the file is marked as
-// settled up to them.
-func (c *crashSafe) forgetFramesLocked(pieces []*piece) {
-	if n, _ := c.file.Frames(); n == 0 {
-		return
-	}
-	for _, p := range pieces {
-		if p.blk.kind == oversize {
-			c.forgetBigLocked(p.first)
-		}
-	}
 }
 
 // noteAheadLocked stores in the file how many settled records in free slabs follow an unsettled
@@ -221,43 +193,30 @@ func (c *crashSafe) noteAheadLocked() {
 
 // leaveBigLocked is called when an oversize record is no longer pending.
 func (c *crashSafe) leaveBigLocked(b *block) {
-	switch {
+	switch ticket := b.slot(0).Ticket; {
 	case b.unsafe:
-		c.heapOnly--
-		c.noteHeapHeldLocked()
+		c.addHeapOnlyLocked(-1)
 	case c.mapped():
-		c.forgetBigLocked(b.slot(0).Ticket)
+		c.guardLocked(func() { c.file.ForgetFrame(ticket) })
 		what := crashfile.FrameSettled
 		if b.evicted {
 			what = crashfile.FrameEvicted
 		}
-		c.file.Big.Note(b.slot(0).Ticket, what)
+		c.file.Big.Note(ticket, what)
 	}
 }
 
-// forgetBigLocked is called when the oversize record with this ticket is no longer pending.
-func (c *crashSafe) forgetBigLocked(ticket uint64) {
-	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
-}
-
-// noteHeapHeldLocked stores in the file how many pending oversize records are not on disk, so that
-// the next process counts them as lost.
-func (c *crashSafe) noteHeapHeldLocked() {
+// addHeapOnlyLocked adds n to the number of pending oversize records that are not on disk. The file
+// has that number, so that the next process counts these records as lost.
+func (c *crashSafe) addHeapOnlyLocked(n int) {
+	c.heapOnly += n
 	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
-}
-
-// noteEvictedLocked adds n evicted records to the count in the file, so that recovery distinguishes
-// them from writes that never returned. It may fault.
-func (c *crashSafe) noteEvictedLocked(n int) {
-	if n > 0 && c.mapped() {
-		c.file.Evict(n)
-	}
 }
 
 // saveOversizeLocked writes an oversize record to the companion file before the write returns. It
 // unlocks mu during the file access. A record that cannot be written is kept only in memory. With
 // Crash.Required it is refused, unless the destination has already received it.
-func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refused error) {
+func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error {
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)
 	c.store.unlock()
@@ -267,41 +226,24 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	switch {
 	case c.store.life == retained: // the record is in the file or counted as dropped; see retainLocked
 		if errors.Is(err, crashfile.ErrBigClosed) {
-			refused = dropErrors[batch.Shutdown]
+			return dropErrors[batch.Shutdown]
 		}
-	case err != nil && b.refs > 0:
-		if c.conf.o.Crash.Required && c.withdrawLocked(b) {
-			refused = dropErrors[batch.Failed]
-			if c.store.callers.waitingLocked() > 0 {
-				c.store.front.serveLocked()
-			}
-			break
+	case b.refs == 0: // the destination has received the record
+	case err == nil:
+		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
+		point(ptBigNotedLocked)
+	case c.conf.o.Crash.Required && c.store.dropQueuedLocked(b, batch.Failed) > 0:
+		c.guardLocked(func() { c.file.Evict(1) })
+		if c.store.callers.waitingLocked() > 0 {
+			c.store.front.serveLocked()
 		}
+		return dropErrors[batch.Failed]
+	default:
 		b.unsafe = true
-		c.heapOnly++
-		c.noteHeapHeldLocked()
+		c.addHeapOnlyLocked(1)
 		if c.heapOnly == 1 {
 			c.conf.events.Post("crash-safe", fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err), 1)
 		}
-	case err == nil && b.refs > 0:
-		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
-		point(ptBigNotedLocked)
 	}
-	return refused
-}
-
-// withdrawLocked removes an oversize record from the queue and counts it as dropped. It returns
-// false if the record is leased.
-func (c *crashSafe) withdrawLocked(b *block) bool {
-	for i, p := range c.store.pieces.queued {
-		if p.blk != b {
-			continue
-		}
-		c.store.pieces.remove(i)
-		c.store.countDropLocked(batch.Failed, 1)
-		c.guardLocked(func() { c.noteEvictedLocked(1) })
-		c.store.releaseLocked(p)
-		return true
-	}
-	return false
+	return nil
 }

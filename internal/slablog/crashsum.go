@@ -2,7 +2,6 @@ package slablog
 
 import (
 	"iter"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -67,17 +66,17 @@ func (c *crashSafe) sumWaiting() {
 		b.summed = true // so that no other goroutine computes this checksum
 		c.file.Enter()
 		c.store.unlock()
-		ok := c.trySum(b)
+		fault := c.try(b.sum)
 		c.store.lock()
 		c.file.Leave()
 		free := len(c.store.pool.free)
-		c.store.dropRefLocked(b)
+		c.store.releaseLocked(b)
 		c.store.leases.freeAheadLocked(b)                               // impossible while the checksum was computed
 		if len(c.store.pool.free) > free && c.store.life == accepting { // the records of the block were settled during the computation
 			c.store.front.serveLocked()
 		}
-		if !ok {
-			c.toHeapLocked(crashfile.ErrTruncated)
+		if fault != nil {
+			c.toHeapLocked(fault)
 		}
 	}
 }
@@ -96,25 +95,18 @@ func (c *crashSafe) unsummedLocked() *block {
 func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
 		for _, l := range c.store.leases.list {
-			for _, p := range l.pieces {
-				if !yield(p) {
+			for i := range l.pieces {
+				if !yield(&l.pieces[i]) {
 					return
 				}
 			}
 		}
-		for _, p := range c.store.pieces.queued {
-			if !yield(p) {
+		for i := range c.store.pieces.queued {
+			if !yield(&c.store.pieces.queued[i]) {
 				return
 			}
 		}
 	}
-}
-
-// trySum calls sum. It returns false after a fault.
-func (c *crashSafe) trySum(b *block) (ok bool) {
-	defer c.passFault(debug.SetPanicOnFault(true))
-	b.sum()
-	return true
 }
 
 // sumAllLocked computes the checksums of all slabs with records that Close leaves in the file. It
@@ -123,7 +115,7 @@ func (c *crashSafe) trySum(b *block) (ok bool) {
 func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
 		if b.needsSum() {
-			b.summed = c.trySum(b)
+			b.summed = c.try(b.sum) == nil
 		}
 	}
 	for p := range c.unsettledLocked() {
@@ -136,14 +128,13 @@ func (c *crashSafe) sumAllLocked() {
 	}
 	for _, b := range c.blocks {
 		if b.refs == 0 && (b != c.store.front.cur || b.n == 0) {
-			c.tryEmpty(b)
+			_ = c.try(b.markEmpty)
 		}
 	}
 }
 
-// tryEmpty stores in the file that a free slab has no records.
-func (c *crashSafe) tryEmpty(b *block) {
-	defer c.passFault(debug.SetPanicOnFault(true))
+// markEmpty stores in the file that a free slab has no records.
+func (b *block) markEmpty() {
 	b.reset(^uint64(0))
 	atomic.StoreUint64(&b.head.Last, 0)
 	atomic.StoreUint64(&b.head.Sum, crashfile.EmptySum)

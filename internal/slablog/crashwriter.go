@@ -97,13 +97,13 @@ func (f *front) storeMapped(p []byte, m batch.Meta) (stored bool) {
 // catchStore is deferred during a store. It repeats a panic that is not a fault of the mapping.
 func (f *front) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
-	if !f.store.crash.isFault(r) { // for example a fault in the caller's bytes, which the caller must handle
+	if !f.store.crash.file.IsFault(r) { // for example a fault in the caller's bytes, which the caller must handle
 		f.mu.Unlock()
 		panic(r)
 	}
 	f.closeLocked()
 	f.store.mu.Lock()
-	f.store.crash.caught(r)
+	f.store.crash.toHeapLocked(f.store.crash.faultOf(r))
 	f.store.unlock()
 }
 
@@ -127,9 +127,9 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	}
 	c.file.Big.Close()
 	for _, l := range c.store.leases.list {
-		lost += min(c.withoutCopyLocked(l.pieces...), l.open)
+		lost += min(c.withoutCopyLocked(l.pieces), l.open)
 	}
-	unread := c.withoutCopyLocked(c.store.pieces.queued...)
+	unread := c.withoutCopyLocked(c.store.pieces.queued)
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
@@ -143,11 +143,8 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 
 // withoutCopyLocked returns the number of records larger than a slab that are not on disk. Their
 // file is closed, so no later call writes to it.
-func (c *crashSafe) withoutCopyLocked(pieces ...*piece) (n int) {
+func (c *crashSafe) withoutCopyLocked(pieces []piece) (n int) {
 	for _, p := range pieces {
-		if p == nil {
-			continue
-		}
 		if b := p.blk; b.kind == oversize && (b.unsafe || !c.file.Big.Holds(b.slot(0).Ticket)) {
 			n++
 		}

@@ -18,28 +18,6 @@ func (s *store) evictLocked() bool {
 	return len(s.pool.free) > 0
 }
 
-// dropSlabLocked drops all records of b, which must be in the queue, and frees b. It resets a
-// crash-safe slab at once. The header then excludes all earlier tickets, so recovery finds none of
-// the dropped records.
-func (s *store) dropSlabLocked(b *block) {
-	n := 0
-	for i := 0; i < len(s.pieces.queued); {
-		p := s.pieces.queued[i]
-		if p.blk != b {
-			i++
-			continue
-		}
-		n += p.len()
-		s.pieces.remove(i)
-		s.releaseLocked(p)
-	}
-	s.countDropLocked(batch.Full, n)
-	if b.head != nil { // last, because mapped memory may fault
-		s.crash.noteEvictedLocked(n)
-		b.reset(s.front.next + 1)
-	}
-}
-
 // queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
 // pieces are being read.
 func (s *store) queuedOfLocked(b *block) (n int) {
@@ -77,14 +55,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		// record.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
 		match := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
-		any := false
-		if s.crash.mapped() { // dropping a slab may fault and move the slabs to the heap
-			s.crash.guardLocked(func() { any = s.evictOldestLocked(match) })
-			any = any || !s.crash.mapped()
-		} else {
-			any = s.evictOldestLocked(match)
-		}
-		if !any {
+		if !s.evictOldestLocked(match) {
 			return false
 		}
 	}
@@ -94,25 +65,28 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	return true
 }
 
-// evictOldestLocked drops the oldest queued block for which match returns true.
+// evictOldestLocked drops the oldest queued block for which match returns true. It resets a
+// crash-safe slab at once. The header then excludes all earlier tickets, so recovery finds none of
+// the dropped records.
 func (s *store) evictOldestLocked(match func(*block) bool) bool {
-	for i, p := range s.pieces.queued {
+	for _, p := range s.pieces.queued {
 		b := p.blk
 		if !match(b) {
 			continue
 		}
-		if b.kind != oversize {
-			s.dropSlabLocked(b)
-			return true
+		if b.kind == oversize {
+			b.evicted = true
+			if s.crash.mapped() {
+				s.crash.tombstonesDue = true
+			}
 		}
-		s.pieces.remove(i)
-		s.countDropLocked(batch.Full, 1)
-		b.evicted = true
-		if s.crash.mapped() {
-			s.crash.tombstonesDue = true
-		}
-		s.releaseLocked(p)
-		s.crash.guardLocked(func() { s.crash.noteEvictedLocked(1) })
+		n := s.dropQueuedLocked(b, batch.Full)
+		s.crash.guardLocked(func() {
+			s.crash.file.Evict(n) // first, so that recovery can explain the missing tickets
+			if b.head != nil {
+				b.reset(s.front.next + 1)
+			}
+		})
 		return true
 	}
 	return false

@@ -13,11 +13,7 @@ import (
 func (f *front) rewindLocked() {
 	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
 		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())
-		if b.head == nil {
-			b.reset(f.next + 1)
-		} else {
-			f.store.crash.guardLocked(func() { b.reset(f.next + 1) })
-		}
+		f.resetLocked(b)
 	}
 }
 
@@ -42,20 +38,29 @@ func (f *front) reserve(n int, time, tail uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
 }
 
-// place stores p if a slab has room for it. It is called with front.mu held.
-func (f *front) place(p []byte, m batch.Meta) bool {
-	if f.store.crash.mapped() {
-		return f.placeGuardedLocked(p, m)
+// resetLocked empties b for the next records. After a fault it returns true, and the slabs are on
+// the heap.
+func (f *front) resetLocked(b *block) (faulted bool) {
+	if b.head != nil {
+		return f.store.crash.guardLocked(func() { b.reset(f.next + 1) })
 	}
-	return f.placeLocked(p, m)
+	b.reset(f.next + 1)
+	return false
 }
 
-// placeLocked stores p if a slab has room for it.
+// placeLocked stores p if a slab has room for it. The ticket is issued when the record is stored,
+// because mapped memory may fault.
 func (f *front) placeLocked(p []byte, m batch.Meta) bool {
 	if !f.roomLocked(len(p), m) {
 		return false
 	}
-	f.cur.store(p, m, f.ticketLocked())
+	b, ticket := f.cur, f.next+1
+	if b.head == nil {
+		b.store(p, m, ticket)
+	} else if f.store.crash.guardLocked(func() { b.store(p, m, ticket) }) {
+		return f.placeLocked(p, m) // on the heap
+	}
+	f.next = ticket
 	f.storedLocked(m)
 	return true
 }
@@ -94,7 +99,9 @@ func (f *front) openLocked(m batch.Meta) bool {
 	// record may still fit into it.
 	f.sealLocked()
 	f.cur = f.store.pool.takeLocked()
-	f.cur.reset(f.next + 1)
+	if f.resetLocked(f.cur) {
+		return f.openLocked(m) // on the heap
+	}
 	if f.store.fewLocked() {
 		f.store.pressLocked()
 	}
@@ -114,12 +121,6 @@ func (f *front) reservedLocked(m batch.Meta) int {
 func (f *front) belowReserveLocked(m batch.Meta) bool {
 	n := f.reservedLocked(m)
 	return n > 0 && len(f.store.pool.free) <= n
-}
-
-// ticketLocked returns the next ticket.
-func (f *front) ticketLocked() uint64 {
-	f.next++
-	return f.next
 }
 
 // sealLocked queues the unread records of the current block, which then accepts no more records.
@@ -195,24 +196,6 @@ func (s *store) freedLocked() {
 	}
 }
 
-// placeGuardedLocked implements placeLocked for mapped memory. If the memory faults, because
-// another process has truncated the file, it moves the slabs to the heap and places the record
-// there. The ticket of a record that was not stored is issued again.
-func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
-	next, done := f.next, false
-	defer func() {
-		if !done {
-			f.next = next
-		}
-	}()
-	if f.store.crash.guardLocked(func() { placed = f.placeLocked(p, m) }) {
-		f.next = next
-		placed = f.placeLocked(p, m)
-	}
-	done = true
-	return placed
-}
-
 // serveLocked places the records of blocked writes, oldest first, while there is
 // room.
 func (f *front) serveLocked() {
@@ -227,7 +210,7 @@ func (f *front) serveLocked() {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// This record must not use the reserve, but later waiters may.
 			q.answerLocked(wt, f.store.dropLocked(batch.Full))
-		} else if f.place(wt.p, wt.m) {
+		} else if f.placeLocked(wt.p, wt.m) {
 			q.answerLocked(wt, nil)
 		} else {
 			break

@@ -90,11 +90,12 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.front.cutLocked()
 	s := b.slot(0)
 	*s = layout.Slot{
-		Ticket: w.front.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
+		Ticket: w.front.next + 1, Time: m.Time, Len: uint32(len(p)),
 		Stream: m.Stream, Level: clampLevel(m.Level),
 	}
+	w.front.next++
 	b.refs = 0
-	w.store.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.conf.born))
+	w.store.pushLocked(piece{blk: b, to: 1, first: s.Ticket, size: len(p), since: time.Since(w.conf.born)})
 	point(ptOversizeStoredLocked)
 	if m.Level >= w.front.flush.Level() {
 		w.store.progress.urgent = w.front.next

@@ -23,7 +23,7 @@ type Lease struct {
 	slabs int // number of slabs of the lease, counted in leases.leased
 
 	// store.mu guards the fields below.
-	pieces   []*piece
+	pieces   []piece
 	first    uint64 // ticket of the first record
 	n, open  int    // number of records, and number of unsettled records
 	released bool
@@ -49,7 +49,6 @@ func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound 
 type leases struct {
 	store   *store
 	list    []*Lease // unsettled leases, oldest first; a settled copy stays until all older leases are settled
-	done    []*Lease // memory of settleCopiesLocked, reused
 	spare   []*Lease // unused leases, for reuse
 	leased  int      // number of slabs in unsettled leases
 	starved bool     // the reader waits until leased decreases
@@ -146,26 +145,11 @@ func (ls *leases) settledLocked(l *Lease) {
 // settleCopiesLocked frees the slabs of all settled leases that no older unsettled lease precedes.
 // It first stores the progress in the file.
 func (ls *leases) settleCopiesLocked() {
-	n := 0
-	for n < len(ls.list) && ls.list[n].open == 0 {
-		n++
-	}
-	if n == 0 {
-		return
-	}
-	done := append(ls.done[:0], ls.list[:n]...)
-	ls.list, ls.done = slices.Delete(ls.list, 0, n), done[:0]
-	for _, l := range done {
+	for len(ls.list) > 0 && ls.list[0].open == 0 {
+		l := ls.list[0]
+		ls.list = slices.Delete(ls.list, 0, 1)
 		ls.acked += uint64(l.n + l.behind)
-	}
-	if ls.store.crash.mapped() {
-		for _, l := range done {
-			ls.store.crash.forgetFramesLocked(l.pieces)
-		}
-		ls.store.crash.ackLocked()
-	}
-	for i, l := range done {
-		done[i] = nil
+		ls.store.crash.ackLocked(l.pieces)
 		ls.freeLocked(l, false)
 		ls.reuseLocked(l)
 	}
@@ -201,13 +185,10 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 		if l.open > 0 { // this lease has no piece of b, and the reader may be copying its pieces
 			continue
 		}
-		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
-			if p.blk != b {
-				return false
-			}
-			ls.store.releaseLocked(p)
-			return true
-		})
+		l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.blk == b })
+	}
+	for range n {
+		ls.store.releaseLocked(b)
 	}
 	ls.store.crash.guardLocked(func() { // must precede the reuse of the slab
 		ls.store.crash.noteAheadLocked()
@@ -241,10 +222,10 @@ func (l *Lease) piecesOf(b *block) (n int) {
 
 // freeLocked frees the slabs of a lease. half reports that only store.mu is held.
 func (ls *leases) freeLocked(l *Lease, half bool) {
-	for i, p := range l.pieces {
-		ls.store.releaseLocked(p)
-		l.pieces[i] = nil
+	for _, p := range l.pieces {
+		ls.store.releaseLocked(p.blk)
 	}
+	clear(l.pieces)
 	l.pieces = l.pieces[:0]
 	if !half {
 		ls.store.freedLocked()
@@ -271,21 +252,6 @@ func (ls *leases) newLocked(kind leaseKind) *Lease {
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = ls.store.conf.o.Codec, ls.store.conf.id
 	return l
-}
-
-// sound reports whether the index of each piece is intact.
-func (l *Lease) sound() bool {
-	return !slices.ContainsFunc(l.pieces, func(p *piece) bool { return !p.sound() })
-}
-
-// putBackLocked returns the pieces of l, which was not passed to the consumer, to the queue.
-func (ls *leases) putBackLocked(l *Lease) {
-	for i := len(l.pieces) - 1; i >= 0; i-- {
-		ls.store.pieces.unpop(l.pieces[i])
-		l.pieces[i] = nil
-	}
-	l.pieces, l.released = l.pieces[:0], true
-	ls.reuseLocked(l)
 }
 
 // most returns the maximum number of slabs in leases that are not settled.

@@ -1,16 +1,50 @@
 package slablog
 
 import (
-	"slices"
 	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
+
+// A piece is a run of records of one block, in ticket order. Its records do not change while it is
+// queued or leased, so a lease reads them without a lock.
+type piece struct {
+	blk      *block
+	from, to int // slots
+	// first and size are copies of values in the slots, so that code that holds a lock need not
+	// read mapped memory.
+	first uint64 // ticket of the first record
+	size  int    // payload bytes
+	// since is the time since config.born at which the first record was accepted, or slightly
+	// less.
+	since time.Duration
+}
+
+// len returns the number of records.
+func (p *piece) len() int { return p.to - p.from }
+
+// run returns the records. The run shares the memory of the block, so the piece must not be
+// released while the run is in use.
+func (p *piece) run() layout.Run {
+	n := len(p.blk.slots)
+	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
+}
+
+// part returns the records from slot from to slot to as a piece. Mapped memory may fault.
+func (p *piece) part(from, to int) piece {
+	head, last := p.blk.slot(from), p.blk.slot(to-1)
+	return piece{
+		blk: p.blk, from: from, to: to, since: p.since,
+		first: head.Ticket, size: int(last.Off) + int(last.Len) - int(head.Off),
+	}
+}
 
 // pieces is a FIFO queue of pieces. It allocates only if records larger than a slab, or partial
 // flushes, make more pieces than there are slabs.
 type pieces struct {
-	queued []*piece // oldest first; usually a part of mem
-	mem    []*piece
-	free   []*piece // pieces for reuse
+	queued []piece // oldest first; a part of mem
+	mem    []piece
 
 	// Totals of the queued pieces.
 	records int
@@ -19,104 +53,83 @@ type pieces struct {
 
 // newPieces returns a queue for capacity pieces. Up to that number, push does not allocate.
 func newPieces(capacity int) pieces {
-	q := pieces{mem: make([]*piece, 2*capacity)}
-	q.queued = q.mem[:0]
-	pieces := make([]piece, capacity)
-	for i := range pieces {
-		q.free = append(q.free, &pieces[i])
-	}
-	return q
+	mem := make([]piece, 2*capacity)
+	return pieces{mem: mem, queued: mem[:0]}
 }
 
 // push appends a piece.
-func (q *pieces) push(b *block, from, to int, first uint64, size int, since time.Duration) {
-	p := q.get()
-	*p = piece{blk: b, from: from, to: to, first: first, size: size, since: since}
+func (q *pieces) push(p piece) {
 	// At the end of mem, the queue moves back to the start. If it fills more than half of mem, mem is
 	// doubled, so that moving costs constant time per push on average.
-	if len(q.queued) == cap(q.queued) {
-		if 2*len(q.queued) > len(q.mem) {
-			q.mem = make([]*piece, 2*len(q.mem))
+	if n := len(q.queued); n == cap(q.queued) {
+		if 2*n > len(q.mem) {
+			q.mem = make([]piece, 2*len(q.mem))
 		}
 		q.queued = q.mem[:copy(q.mem, q.queued)]
+		clear(q.mem[n:]) // or the old places would keep buffers of large records
 	}
 	q.queued = append(q.queued, p)
-	q.count(p, 1)
+	q.records += p.len()
+	q.bytes += p.size
 }
 
-// unpop returns p to the front of the queue, as the oldest piece.
-func (q *pieces) unpop(p *piece) {
-	q.queued = slices.Insert(q.queued, 0, p)
-	q.count(p, 1)
-}
-
-// remove removes the piece at index i. The caller passes it to put later.
-func (q *pieces) remove(i int) *piece {
-	p := q.queued[i]
-	if i == 0 {
-		q.queued[0] = nil
-		q.queued = q.queued[1:]
-	} else {
-		q.queued = slices.Delete(q.queued, i, i+1)
+// take removes the oldest n pieces, which a lease has copied, except rest: the part of the last one
+// that stays queued. rest may be empty.
+func (q *pieces) take(n int, rest piece) {
+	for i := range n {
+		q.records -= q.queued[i].len()
+		q.bytes -= q.queued[i].size
+		q.queued[i] = piece{}
 	}
-	q.count(p, -1)
-	return p
-}
-
-// count adds the records of p to the totals. If sign is -1, it subtracts them.
-func (q *pieces) count(p *piece, sign int) {
-	q.records += sign * p.len()
-	q.bytes += sign * p.size
-}
-
-// put recycles a piece without references.
-func (q *pieces) put(p *piece) {
-	p.blk = nil
-	if len(q.free) < len(q.mem) {
-		q.free = append(q.free, p)
+	if rest.len() > 0 {
+		n--
+		q.queued[n] = rest
+		q.records += rest.len()
+		q.bytes += rest.size
+		rest.blk.refs++
 	}
+	q.queued = q.queued[n:]
 }
 
-// split removes the first n records from p, the oldest piece, and returns them as a separate piece
-// that is not queued.
-func (q *pieces) split(p *piece, n int) *piece {
-	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
-	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}
-	head.measure() // mapped memory may fault here, before any change
-	rest.measure()
-	p.from, p.first, p.size = rest.from, rest.first, rest.size
-	q.count(head, -1)
+// remove removes the pieces for which match returns true. It returns their number, and the number of
+// their records. The caller releases their blocks. match may move a piece that stays to another block.
+func (q *pieces) remove(match func(*piece) bool) (n, records int) {
+	kept := q.queued[:0]
+	for _, p := range q.queued {
+		if !match(&p) {
+			kept = append(kept, p)
+			continue
+		}
+		n++
+		records += p.len()
+		q.bytes -= p.size
+	}
+	clear(q.queued[len(kept):])
+	q.queued = kept
+	q.records -= records
+	return n, records
+}
+
+// pushLocked queues a piece. Until the piece is released, its block is not reused.
+func (s *store) pushLocked(p piece) {
 	p.blk.refs++
-	return head
+	s.pieces.push(p)
 }
 
-// get returns a piece with undefined content. It reuses a piece that was passed to put.
-func (q *pieces) get() *piece {
-	k := len(q.free)
-	if k == 0 {
-		return new(piece)
+// dropQueuedLocked drops the queued records of b for the reason why, and releases their pieces. It
+// returns the number of records.
+func (s *store) dropQueuedLocked(b *block, why batch.Reason) int {
+	pieces, records := s.pieces.remove(func(p *piece) bool { return p.blk == b })
+	s.countDropLocked(why, records)
+	for range pieces {
+		s.releaseLocked(b)
 	}
-	p := q.free[k-1]
-	q.free = q.free[:k-1]
-	return p
+	return records
 }
 
-// pushLocked queues the records of b in [from, to) as a piece. Until the piece is released, the
-// block is not reused.
-func (s *store) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
-	b.refs++
-	s.pieces.push(b, from, to, first, size, since)
-}
-
-// releaseLocked releases a piece. Its block is freed with the last piece.
-func (s *store) releaseLocked(p *piece) {
-	b := p.blk
-	s.pieces.put(p)
-	s.dropRefLocked(b)
-}
-
-// dropRefLocked releases one reference to b. The last reference to a retired block frees its memory.
-func (s *store) dropRefLocked(b *block) {
+// releaseLocked releases a piece of b, which is no longer queued or leased. The last piece of a
+// retired block frees its memory.
+func (s *store) releaseLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
@@ -130,9 +143,7 @@ func (s *store) dropRefLocked(b *block) {
 		}
 	case b.kind == rescued:
 	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
-		k := len(s.crash.heapSpare) - 1
-		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
-		s.crash.heapSpare = s.crash.heapSpare[:k]
+		s.pool.free = append(s.pool.free, s.crash.takeSpareLocked())
 	default:
 		s.pool.free = append(s.pool.free, b)
 	}
@@ -142,7 +153,9 @@ func (s *store) dropRefLocked(b *block) {
 // The block stays current.
 func (f *front) cutLocked() {
 	if b := f.cur; b != nil && b.n > b.cut {
-		f.store.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, f.store.gauge.curSince)
+		f.store.pushLocked(piece{
+			blk: b, from: b.cut, to: b.n, first: b.cutTicket, size: b.off - b.cutOff, since: f.store.gauge.curSince,
+		})
 		b.cut, b.cutOff = b.n, b.off
 	}
 }

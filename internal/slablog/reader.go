@@ -1,9 +1,8 @@
 package slablog
 
 import (
-	"cmp"
 	"runtime"
-	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -22,7 +21,6 @@ type reader struct {
 
 	since    time.Time // time at which the last lease was taken
 	spinning bool
-	damage   error // damage of the mapped file detected before the locks were acquired
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
 	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
@@ -30,8 +28,7 @@ type reader struct {
 	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle; -1: never
 	last     uint64        // number of tickets issued when the fields above were set
 
-	forced bool   // a partial slab may also be leased; guarded by store.mu
-	taking *Lease // the lease being filled; guarded by store.mu
+	forced bool // a partial slab may also be leased; guarded by store.mu
 }
 
 // busy reports whether only full batches are leased now; see Consumer.Busy.
@@ -137,8 +134,9 @@ func (r *reader) taken(l *Lease) {
 // nextWhole is like next, with both locks.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
+	var damage error
 	if c := s.crash; c != nil && !c.fault.Load() { // without locks, because callers must not wait for system calls
-		r.damage = c.file.Intact()
+		damage = c.file.Intact()
 	}
 	s.lock()
 	if s.life.cutShort() {
@@ -162,7 +160,15 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		s.gauge.rate.update(time.Now(), s.front.acceptedBytesLocked())
 	}
 	if r.dueLocked() {
-		l, again = r.take()
+		switch {
+		case !s.crash.mapped():
+			l = r.takeLocked()
+		case damage != nil:
+			s.crash.toHeapLocked(damage)
+			again = true
+		default:
+			again = s.crash.guardLocked(func() { l = r.takeLocked() })
+		}
 		if l == nil && !again { // the maximum number of slabs is already leased
 			r.armLocked()
 		}
@@ -315,28 +321,23 @@ func (r *reader) reachedLocked() bool {
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	point(ptTakeLocked)
-	if s.leases.leased > 0 && s.leases.leased >= s.leases.most() {
-		s.leases.starved = true
-		return nil
-	}
 	kind := leasesSlabs
 	if s.crash != nil {
 		kind = leasesCopy
 	}
+	// First the pieces are copied into the lease, which may fault. They stay queued until that has
+	// succeeded.
 	l := s.leases.newLocked(kind)
-	r.taking = l
-	for len(s.pieces.queued) > 0 {
-		p := s.pieces.queued[0]
-		n := p.len()
+	var rest piece // the part of the last piece that stays queued
+	for _, p := range s.pieces.queued {
 		if r.limited {
-			if n = r.fitLimits(l, p); n == 0 {
+			n := r.fitLimits(l, &p)
+			if n == 0 {
 				break
 			}
-		}
-		if n < p.len() { // the first records of the piece are leased, and the rest stays queued
-			p = s.pieces.split(p, n)
-		} else {
-			s.pieces.remove(0)
+			if n < p.len() {
+				p, rest = p.part(p.from, p.from+n), p.part(p.from+n, p.to)
+			}
 		}
 		// Consecutive pieces of one slab count as one slab.
 		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
@@ -344,21 +345,22 @@ func (r *reader) takeLocked() *Lease {
 		}
 		l.pieces = append(l.pieces, p)
 		l.b.Add(p.run())
-		if !r.limited && len(l.pieces) >= r.gatherNowLocked() {
+		if rest.len() > 0 || !r.limited && len(l.pieces) >= r.gatherNowLocked() {
 			break
 		}
 	}
 	// If nothing is leased, a lease may exceed the maximum, because the reader would otherwise wait
 	// forever.
 	if s.leases.leased > 0 && s.leases.leased+l.slabs > s.leases.most() {
-		s.leases.putBackLocked(l)
+		l.pieces, l.released = l.pieces[:0], true
+		s.leases.reuseLocked(l)
 		s.leases.starved = true
 		return nil
 	}
-	l.at = l.b.Runs[0].Slot(0).Time // may fault
+	l.at = l.b.Runs[0].Slot(0).Time
 	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
 	l.open = l.n
-	r.taking = nil
+	s.pieces.take(len(l.pieces), rest)
 	// With limits, the records that are due may need several leases.
 	r.forced = r.forced && r.limited && len(s.pieces.queued) > 0
 	s.leases.leased += l.slabs
@@ -417,42 +419,6 @@ func (r *reader) look(before uint32) {
 	r.spinning = s.sealed.Load() != before
 }
 
-// ---- mapped memory ----------------------------------------------------------
-
-// take implements takeLocked for memory that may be mapped. If the mapping is damaged, take moves
-// the slabs to the heap and drops the records of the lease; again requests another attempt.
-func (r *reader) take() (l *Lease, again bool) {
-	s := r.store
-	if !s.crash.mapped() {
-		return r.takeLocked(), false
-	}
-	taken, sound := false, false
-	if r.damage == nil {
-		s.crash.guardLocked(func() {
-			l = r.takeLocked()
-			taken = l != nil
-			sound = !taken || l.sound() // false if the file was truncated and extended again
-		})
-	}
-	if sound {
-		return l, false
-	}
-	if taken { // l is the newest lease in the list
-		s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
-		r.taking = l
-	}
-	s.crash.toHeapLocked(cmp.Or(r.damage, crashfile.ErrTruncated)) // does nothing after a fault
-	// The pieces of the lease are in no queue and cannot be read.
-	if l = r.taking; l != nil {
-		for _, p := range l.pieces {
-			s.countDropLocked(batch.Corrupt, p.len())
-		}
-		s.leases.freeLocked(l, false)
-		r.taking = nil
-	}
-	return nil, true
-}
-
 // corrupt drops the records of l, whose memory was damaged during the copy.
 func (r *reader) corrupt(l *Lease) {
 	s := r.store
@@ -471,18 +437,21 @@ func (r *reader) corrupt(l *Lease) {
 // copyOut replaces the batch with a copy on the heap. If the memory is damaged, it returns false,
 // and the copy must not be used.
 func (l *Lease) copyOut() (ok bool) {
-	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
 	c := &l.mem
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
-	for i := range l.b.Runs {
-		r := &l.b.Runs[i]
-		c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
-		c.Data = append(c.Data, r.Data()...)
+	fault := l.s.crash.try(func() {
+		for i := range l.b.Runs {
+			r := &l.b.Runs[i]
+			c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
+			c.Data = append(c.Data, r.Data()...)
+		}
+		// If the file was truncated and extended during the copy, the copy may contain zeros.
+		ok = !slices.ContainsFunc(l.pieces, func(p piece) bool { return !p.sound() })
+	})
+	if !ok || fault != nil {
+		return false
 	}
-	codec, origin := l.b.Codec, l.b.Origin
 	l.b.Reset()
-	l.b.Codec, l.b.Origin = codec, origin
 	l.b.Add(layout.NewRun(c.Data, c.Slots))
-	// If the file was truncated and extended during the copy, the copy may contain zeros.
-	return l.sound()
+	return true
 }

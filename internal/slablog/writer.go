@@ -162,7 +162,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
 	// them. Its call began before the waiting calls returned, so the order is still right.
-	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.placeLocked(p, m) {
 		if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 			w.front.serveLocked()
 		}
