@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"container/ring"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -9,8 +10,6 @@ import (
 
 // callers contains the calls that wait for memory. store.mu guards it.
 type callers struct {
-	store *store
-
 	slabs    waiterList // calls waiting for a slab
 	bigs     waiterList // calls waiting for a separate buffer
 	spare    []*waiter  // unused waiters, for reuse
@@ -46,77 +45,64 @@ func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 // answers. Therefore records are placed in the order of arrival, and only callers with a placed
 // record wake.
 type waiter struct {
-	p        []byte
-	m        batch.Meta
-	big      bool
-	answered bool
-	err      error
-	ch       chan struct{} // capacity 1
-	timer    *time.Timer
+	p     []byte
+	m     batch.Meta
+	err   error
+	ch    chan struct{} // capacity 1
+	timer *time.Timer
 
-	prev, next *waiter // neighbors in a waiterList
+	list *waiterList // nil after the answer
+	node ring.Ring   // the place in list; Value is the waiter
 }
 
 // A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes
 // constant time and does not allocate.
 type waiterList struct {
-	head, tail *waiter
-	n          int
+	ends ring.Ring // its neighbors are the first and the last waiter
+	n    int
 }
 
-// push adds wt at the end.
-func (l *waiterList) push(wt *waiter) {
-	wt.prev, wt.next = l.tail, nil
-	if l.tail == nil {
-		l.head = wt
-	} else {
-		l.tail.next = wt
+// first returns the waiter that waits longest, or nil.
+func (l *waiterList) first() *waiter {
+	if l.n == 0 {
+		return nil
 	}
-	l.tail = wt
+	return l.ends.Next().Value.(*waiter)
+}
+
+// add adds wt at the end.
+func (l *waiterList) add(wt *waiter) {
+	l.ends.Prev().Link(&wt.node)
+	wt.list = l
 	l.n++
 }
 
-// remove removes wt, which may be at any position.
-func (l *waiterList) remove(wt *waiter) {
-	if wt.prev == nil {
-		l.head = wt.next
-	} else {
-		wt.prev.next = wt.next
-	}
-	if wt.next == nil {
-		l.tail = wt.prev
-	} else {
-		wt.next.prev = wt.prev
-	}
-	wt.prev, wt.next = nil, nil
-	l.n--
+// leave removes wt, which may be at any position, from its list.
+func (wt *waiter) leave() {
+	wt.node.Prev().Unlink(1)
+	wt.list.n--
+	wt.list = nil
 }
 
 // maxSpareWaiters limits the number of waiters kept for reuse.
 const maxSpareWaiters = 64
 
-// listOf returns the list that contains wt.
-func (q *callers) listOf(wt *waiter) *waiterList {
-	if wt.big {
-		return &q.bigs
-	}
-	return &q.slabs
-}
-
 // waitingLocked returns the number of waiting writes.
 func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
 
-// newWaiterLocked returns a waiter for the record p. It reuses the channel and timer of an earlier
+// waitLocked adds a waiter for the record p to l. It reuses the channel and timer of an earlier
 // waiter.
-func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
+func (q *callers) waitLocked(l *waiterList, p []byte, m batch.Meta) *waiter {
 	var wt *waiter
 	if k := len(q.spare); k > 0 {
 		wt, q.spare = q.spare[k-1], q.spare[:k-1]
 	} else {
 		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		wt.timer.Stop()
+		wt.node.Value = wt
 	}
-	wt.p, wt.m, wt.big, wt.answered, wt.err = p, m, big, false, nil
+	wt.p, wt.m, wt.err = p, m, nil
+	l.add(wt)
 	return wt
 }
 
@@ -128,21 +114,20 @@ func (q *callers) freeWaiterLocked(wt *waiter) {
 	}
 }
 
-// answerLocked ends the wait of wt. If err is nil, the record was stored or its budget is reserved.
-func (q *callers) answerLocked(wt *waiter, err error) {
+// answerLocked ends the wait. If err is nil, the record was stored or its budget is reserved.
+func (wt *waiter) answerLocked(err error) {
 	point(ptAnswerLocked)
-	q.listOf(wt).remove(wt)
-	wt.answered, wt.err = true, err
+	wt.leave()
+	wt.err = err
 	wt.ch <- struct{}{} // does not block: the capacity is 1, with one answer per wait
 }
 
 // refuseWaitersLocked answers all blocked writes with errClosed.
 func (s *store) refuseWaitersLocked() {
-	q := s.callers
-	for _, l := range []*waiterList{&q.slabs, &q.bigs} {
-		for wt := l.head; wt != nil; wt = l.head {
+	for _, l := range []*waiterList{&s.callers.slabs, &s.callers.bigs} {
+		for wt := l.first(); wt != nil; wt = l.first() {
 			s.book.refused++
-			q.answerLocked(wt, errClosed)
+			wt.answerLocked(errClosed)
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 
 // config contains the values that New sets and that do not change afterwards.
 type config struct {
-	o             slab.Options
-	wait          time.Duration // maximum wait of o.WhenFull, see layout.MaxWait
-	importantWait time.Duration // maximum wait of o.ImportantWhenFull
-	consumer      Consumer
-	id            [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
-	born          time.Time
+	o           slab.Options
+	usual       policy // of o.WhenFull
+	onImportant policy // of o.ImportantWhenFull
+	consumer    Consumer
+	id          [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
+	born        time.Time
 	levels
 	events callback.Reporter
 }
@@ -96,8 +96,10 @@ const (
 // Resolve returns o with all defaults filled in. The error names every field that is out of range.
 func Resolve(o slab.Options) (slab.Options, error) {
 	var errs []error
-	bad := func(field string, value any, want string) {
-		errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
+	check := func(ok bool, field string, value any, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
+		}
 	}
 	o.Name = cmp.Or(o.Name, "slab")
 	o.SlabBytes = cmp.Or(o.SlabBytes, layout.DefaultSlabBytes)
@@ -107,35 +109,21 @@ func Resolve(o slab.Options) (slab.Options, error) {
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, defaultCloseTimeout)
 	o.WhenFull = cmp.Or(o.WhenFull, slab.BlockFor(layout.DefaultBlockFor))
 	o.ImportantWhenFull = cmp.Or(o.ImportantWhenFull, o.WhenFull)
-	if o.SlabBytes < layout.MinSlabBytes || o.SlabBytes > layout.MaxSlabBytes {
-		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", layout.MinSlabBytes, layout.MaxSlabBytes))
-	}
+	check(o.SlabBytes >= layout.MinSlabBytes && o.SlabBytes <= layout.MaxSlabBytes,
+		"SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", layout.MinSlabBytes, layout.MaxSlabBytes))
 	o.SlabBytes = (o.SlabBytes + layout.SlotBytes - 1) / layout.SlotBytes * layout.SlotBytes
-	if o.SlabCount < 2 || o.SlabCount > layout.MaxSlabCount {
-		bad("SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", layout.MaxSlabCount))
-	}
-	if o.SlabRecords < 0 || o.SlabRecords == 1 {
-		bad("SlabRecords", o.SlabRecords, "0 or at least 2")
-	}
-	if o.MaxRecord < 1 || o.MaxRecord > layout.MaxSlabBytes {
-		bad("MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", layout.MaxSlabBytes))
-	}
-	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
-		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
-	}
-	if o.Crash != nil && o.Crash.Dir == "" {
-		bad("Crash.Dir", `""`, "the directory for crash-safe files")
-	}
-	if o.FlushIdle < 0 {
-		bad("FlushIdle", o.FlushIdle, "0 or more")
-	}
-	if o.CloseTimeout < 0 {
-		bad("CloseTimeout", o.CloseTimeout, "0 or more")
-	}
-	endless := slab.Block()
-	if o.WhenFull != endless && layout.MaxWait(o.WhenFull) < 0 || o.ImportantWhenFull != endless && layout.MaxWait(o.ImportantWhenFull) < 0 {
-		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
-	}
+	check(o.SlabCount >= 2 && o.SlabCount <= layout.MaxSlabCount,
+		"SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", layout.MaxSlabCount))
+	check(o.SlabRecords == 0 || o.SlabRecords >= 2, "SlabRecords", o.SlabRecords, "0 or at least 2")
+	check(o.MaxRecord >= 1 && o.MaxRecord <= layout.MaxSlabBytes,
+		"MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", layout.MaxSlabBytes))
+	check(o.Reserve >= 0 && o.Reserve < o.SlabCount, "Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
+	check(o.Crash == nil || o.Crash.Dir != "", "Crash.Dir", `""`, "the directory for crash-safe files")
+	check(o.FlushIdle >= 0, "FlushIdle", o.FlushIdle, "0 or more")
+	check(o.CloseTimeout >= 0, "CloseTimeout", o.CloseTimeout, "0 or more")
+	waits := func(w slab.WhenFull) bool { return w == slab.Block() || layout.MaxWait(w) >= 0 }
+	check(waits(o.WhenFull) && waits(o.ImportantWhenFull),
+		"WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
 	return o, errors.Join(errs...)
 }
 
@@ -144,18 +132,21 @@ func (c *config) spills() bool {
 	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
 }
 
-// policyFor returns the when-full policy for a write of level l.
-func (c *config) policyFor(l slog.Level) slab.WhenFull {
-	if l >= c.important.Level() {
-		return c.o.ImportantWhenFull
-	}
-	return c.o.WhenFull
+// A policy is a slab.WhenFull in the form that a write needs.
+type policy struct {
+	wait   time.Duration // maximum wait for room; negative: no limit
+	evicts bool          // the record drops older ones
 }
 
-// waitFor returns the maximum wait of a write of level l.
-func (c *config) waitFor(l slog.Level) time.Duration {
+// policyOf returns the policy of an option.
+func policyOf(w slab.WhenFull) policy {
+	return policy{wait: layout.MaxWait(w), evicts: w == slab.DropOldest()}
+}
+
+// policyFor returns the when-full policy for a write of level l.
+func (c *config) policyFor(l slog.Level) policy {
 	if l >= c.important.Level() {
-		return c.importantWait
+		return c.onImportant
 	}
-	return c.wait
+	return c.usual
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -23,7 +22,6 @@ type crashSafe struct {
 	file   *crashfile.Memory
 	broken error       // error of the mapping; if set, the slabs are on the heap
 	ended  bool        // Close has released the file
-	fault  atomic.Bool // broken is set, for readers without the lock
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
@@ -97,7 +95,6 @@ func (c *crashSafe) toHeapLocked(cause error) {
 		return
 	}
 	c.broken = cause
-	c.fault.Store(true)
 	// If possible, the file tells the next process that it lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.conf.events.Post("crash-safe", cause, 0)

@@ -1,7 +1,7 @@
 package slablog
 
 import (
-	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -26,10 +26,8 @@ func (b *block) sum() {
 	point(ptSummed)
 }
 
-// needsSum reports whether b is sealed and has no checksum.
-func (b *block) needsSum() bool {
-	return b.head != nil && b.retired && !b.summed && b.n > 0
-}
+// needsSum reports whether b has records and no checksum.
+func (b *block) needsSum() bool { return b.n > 0 && !b.summed }
 
 // watchAfter is the delay before the first watchSend for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
@@ -38,74 +36,40 @@ const watchAfter = 100 * time.Millisecond
 // the checksums of waiting slabs and detects a damaged file. It runs on the goroutine of its timer.
 func (c *crashSafe) watchSend() {
 	c.store.lock()
+	defer c.store.unlock()
 	if len(c.store.leases.list) == 0 || c.store.life.cutShort() || !c.mapped() {
-		c.store.unlock()
 		return
 	}
 	if err := c.file.Intact(); err != nil {
 		c.toHeapLocked(err)
-		c.store.unlock()
 		return
 	}
-	c.store.unlock()
-	c.sumWaiting()
+	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.needsSum() }
+	for i := slices.IndexFunc(c.blocks, waits); i >= 0; i = slices.IndexFunc(c.blocks, waits) {
+		if c.sumLocked(c.blocks[i]); c.store.life.cutShort() || !c.mapped() {
+			return
+		}
+	}
 	c.watch.Reset(watchAfter)
 }
 
-// sumWaiting computes the checksums of the waiting sealed slabs. It unlocks mu during the computation
-// and pins the block.
-func (c *crashSafe) sumWaiting() {
+// sumLocked computes the checksum of b. It unlocks mu during the computation and pins b.
+func (c *crashSafe) sumLocked(b *block) {
+	b.refs++
+	b.summed = true
+	c.file.Enter()
+	c.store.unlock()
+	fault := c.try(b.sum)
 	c.store.lock()
-	defer c.store.unlock()
-	for c.mapped() && !c.store.life.cutShort() {
-		b := c.unsummedLocked()
-		if b == nil {
-			return
-		}
-		b.refs++
-		b.summed = true // so that no other goroutine computes this checksum
-		c.file.Enter()
-		c.store.unlock()
-		fault := c.try(b.sum)
-		c.store.lock()
-		c.file.Leave()
-		free := len(c.store.pool.free)
-		c.store.releaseLocked(b)
-		c.store.leases.freeAheadLocked(b)                               // impossible while the checksum was computed
-		if len(c.store.pool.free) > free && c.store.life == accepting { // the records of the block were settled during the computation
-			c.store.front.serveLocked()
-		}
-		if fault != nil {
-			c.toHeapLocked(fault)
-		}
+	c.file.Leave()
+	free := len(c.store.pool.free)
+	c.store.releaseLocked(b)
+	c.store.leases.freeAheadLocked(b)                               // impossible while the checksum was computed
+	if len(c.store.pool.free) > free && c.store.life == accepting { // the records of b were settled during the computation
+		c.store.front.serveLocked()
 	}
-}
-
-// unsummedLocked returns the oldest unsettled block that needs a checksum, or nil.
-func (c *crashSafe) unsummedLocked() *block {
-	for p := range c.unsettledLocked() {
-		if p.blk.needsSum() {
-			return p.blk
-		}
-	}
-	return nil
-}
-
-// unsettledLocked returns the pieces that are leased and queued, oldest first.
-func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
-	return func(yield func(*piece) bool) {
-		for _, l := range c.store.leases.list {
-			for i := range l.pieces {
-				if !yield(&l.pieces[i]) {
-					return
-				}
-			}
-		}
-		for i := range c.store.pieces.queued {
-			if !yield(&c.store.pieces.queued[i]) {
-				return
-			}
-		}
+	if fault != nil {
+		c.toHeapLocked(fault)
 	}
 }
 
@@ -113,22 +77,11 @@ func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 // marks all other slabs as empty, because in a slab without a checksum, an altered ticket could
 // make a settled record valid again.
 func (c *crashSafe) sumAllLocked() {
-	sum := func(b *block) {
-		if b.needsSum() {
-			b.summed = c.try(b.sum) == nil
-		}
-	}
-	for p := range c.unsettledLocked() {
-		sum(p.blk)
-	}
-	if b := c.store.front.cur; b != nil { // the current slab is complete
-		b.retired = true
-		sum(b)
-		b.retired = false
-	}
 	for _, b := range c.blocks {
 		if b.refs == 0 && (b != c.store.front.cur || b.n == 0) {
 			_ = c.try(b.markEmpty)
+		} else if b.needsSum() {
+			b.summed = c.try(b.sum) == nil
 		}
 	}
 }

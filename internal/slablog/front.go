@@ -6,7 +6,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // rewindLocked resets the current block if all its records are settled.
@@ -92,7 +91,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 		return false
 	}
 	// Only DropOldest evicts, and only if no slab is free.
-	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level) != slab.DropOldest() || !f.store.evictLocked()) {
+	if len(f.store.pool.free) == 0 && (!f.conf.policyFor(m.Level).evicts || !f.store.evictLocked()) {
 		return false
 	}
 	// The current block is sealed only when a free block is certain. If there is none, a smaller
@@ -172,7 +171,7 @@ func (f *front) freeBytesLocked() int {
 // fewLocked reports whether few slabs are free although some writes never wait. Their records are
 // about to be dropped or to evict others.
 func (s *store) fewLocked() bool {
-	return (s.conf.wait == 0 || s.conf.importantWait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+	return (s.conf.usual.wait == 0 || s.conf.onImportant.wait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
 
 // pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can
@@ -203,15 +202,15 @@ func (f *front) serveLocked() {
 	q := f.store.callers
 	// This loop only reserves the budget. The waiting call then stores the record; see
 	// storeOversizeLocked.
-	for wt := q.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.head {
-		q.answerLocked(wt, nil)
+	for wt := q.bigs.first(); wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.first() {
+		wt.answerLocked(nil)
 	}
-	for wt := q.slabs.head; wt != nil; wt = q.slabs.head {
+	for wt := q.slabs.first(); wt != nil; wt = q.slabs.first() {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// This record must not use the reserve, but later waiters may.
-			q.answerLocked(wt, f.store.dropLocked(batch.Full))
+			wt.answerLocked(f.store.dropLocked(batch.Full))
 		} else if f.placeLocked(wt.p, wt.m) {
-			q.answerLocked(wt, nil)
+			wt.answerLocked(nil)
 		} else {
 			break
 		}
@@ -221,5 +220,5 @@ func (f *front) serveLocked() {
 // reserveOversizeLocked reserves n bytes of the budget. With the policy DropOldest, it makes room
 // for them.
 func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level) == slab.DropOldest() && f.store.evictForLocked(n, m)
+	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level).evicts && f.store.evictForLocked(n, m)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // Refuse counts a record that its producer does not write, as if it had been written and dropped.
@@ -59,8 +58,8 @@ func (w *Writer) writeLastResort(p []byte) {
 // budget and then copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As for slabs, only a record with the policy DropOldest may overtake waiting writes.
-	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
-		return w.fullLocked(p, m, true)
+	if w.store.callers.bigs.n > 0 && !w.conf.policyFor(m.Level).evicts || !w.front.reserveOversizeLocked(len(p), m) {
+		return w.fullLocked(p, m, &w.store.callers.bigs)
 	}
 	if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 		w.front.serveLocked()
@@ -107,16 +106,18 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// fullLocked applies the when-full policy to a record for which there is no room. mu is held on
-// entry and return, but released during a wait.
-func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
-	limit := w.conf.waitFor(m.Level)
-	wait := limit < 0 || limit > 0 && w.store.callers.shortage < saturated
+// fullLocked applies the when-full policy to a record for which there is no room. queue is the list
+// of the calls that wait for the same kind of room. mu is held on entry and return, but released
+// during a wait.
+func (w *Writer) fullLocked(p []byte, m batch.Meta, queue *waiterList) error {
+	c := w.store.callers
+	limit, big := w.conf.policyFor(m.Level).wait, queue == &c.bigs
+	wait := limit < 0 || limit > 0 && c.shortage < saturated
 	if !wait || !big && w.front.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
-	wt := w.store.callers.newWaiterLocked(p, m, big)
-	w.store.callers.listOf(wt).push(wt)
+	wt := c.waitLocked(queue, p, m)
+	defer c.freeWaiterLocked(wt)
 	// With the policy slab.Spill, the consumer makes room by moving records to disk.
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
@@ -131,25 +132,22 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 
 	point(ptWoken)
 	w.store.lock()
-	w.store.callers.calls++
-	w.store.callers.time += time.Since(began)
-	var err error
-	switch {
-	case timedOut && !wt.answered:
-		w.store.callers.listOf(wt).remove(wt)
-		w.store.callers.shortage.growLocked(saturated)
-		err = w.giveUpLocked(p, m)
+	c.calls++
+	c.time += time.Since(began)
+	if wt.list != nil { // no answer
+		wt.leave()
+		c.shortage.growLocked(saturated)
+		err := w.giveUpLocked(p, m)
 		w.front.serveLocked() // a smaller later record may fit
-	case timedOut:
-		<-wt.ch // the answer arrived together with the timeout
-		fallthrough
-	default:
-		if err = wt.err; err == nil && big {
-			err = w.storeOversizeLocked(p, m)
-		}
+		return err
 	}
-	w.store.callers.freeWaiterLocked(wt)
-	return err
+	if timedOut { // the answer arrived together with the timeout
+		<-wt.ch
+	}
+	if wt.err == nil && big {
+		return w.storeOversizeLocked(p, m)
+	}
+	return wt.err
 }
 
 // await waits for the answer to wt, for at most limit. A negative limit means no limit. await
@@ -173,7 +171,7 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 		return false
 	}
 	w.store.lock()
-	if !wt.answered {
+	if wt.list != nil {
 		w.store.callers.shortage.growLocked(now)
 		w.store.pressLocked()
 	}

@@ -10,8 +10,8 @@ type gauge struct {
 	parkedAt time.Duration // time at which the reader began to wait for a record
 }
 
-// rateMeter measures the rate at which a total grows. Stats and the reader update it; the callers
-// that increase the total do not.
+// rateMeter measures the rate at which a total grows. Stats and the first record of
+// each slab and flush update it.
 type rateMeter struct {
 	old, mid sample
 }

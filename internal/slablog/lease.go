@@ -36,10 +36,9 @@ type Lease struct {
 type leaseKind uint8
 
 const (
-	leasesSlabs  leaseKind = iota // slabs, which are freed on release
-	leasesCopy                    // a copy of mapped slabs, which are freed when all records are settled
-	leasesFound                   // records of a dead process
-	leasesMarker                  // a gap marker, which is in no slab
+	leasesSlabs leaseKind = iota // slabs, which are freed on release; none for a gap marker
+	leasesCopy                   // a copy of mapped slabs, which are freed when all records are settled
+	leasesFound                  // records of a dead process
 )
 
 // survives reports whether the records are also on disk.
@@ -77,9 +76,6 @@ func (l *Lease) Pins() (slabs, limit int) {
 
 // Open returns the number of records that are not settled.
 func (l *Lease) Open() int {
-	if l.kind == leasesMarker {
-		return 0
-	}
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	return l.open
@@ -88,9 +84,6 @@ func (l *Lease) Open() int {
 // Settle settles n records. It returns false if they are already accounted for, because Close ran
 // out of time. The consumer must not count them then.
 func (l *Lease) Settle(n int) bool {
-	if l.kind == leasesMarker {
-		return true
-	}
 	s := l.s
 	half := s.lockSome()
 	ok := n <= l.open
@@ -106,9 +99,6 @@ func (l *Lease) Settle(n int) bool {
 // Release frees the memory of a settled lease. If records are open, it does nothing, and they stay
 // in the Log.
 func (l *Lease) Release() {
-	if l.kind == leasesMarker {
-		return
-	}
 	s := l.s
 	half := s.lockSome()
 	if l.open == 0 {

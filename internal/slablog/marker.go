@@ -25,10 +25,8 @@ const markerEvery = time.Second
 // at least markerEvery ago. before is the lease that follows the gap marker; nil means that the log
 // has ended.
 func (m *marker) next(r *reader, before *Lease) *Lease {
-	now := r.since
-	if before == nil {
-		now = time.Now()
-	} else if now.Sub(m.at) < markerEvery {
+	now := time.Now()
+	if before != nil && now.Sub(m.at) < markerEvery {
 		return nil
 	}
 	s := r.store
@@ -49,7 +47,7 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 	}
 	m.reported = drops
 	slots := [1]layout.Slot{{Len: uint32(len(text)), Time: now.UnixNano(), Flags: layout.FlagMarker}}
-	l := &Lease{s: s, kind: leasesMarker}
+	l := &Lease{s: s} // with no record to settle
 	l.b.Codec = r.conf.o.Codec
 	l.b.Add(layout.NewRun(text, slots[:]))
 	return l

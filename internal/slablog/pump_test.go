@@ -188,7 +188,7 @@ func (p *pump) passLease(l *Lease) {
 	point(ptSend)
 	err := p.accept(l)
 	point(ptSent)
-	if err == nil && !p.to.Wants().Inline || l.kind == leasesMarker || l.released {
+	if err == nil && !p.to.Wants().Inline || l.n == 0 || l.released {
 		p.now = nil
 		return
 	}

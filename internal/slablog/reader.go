@@ -19,8 +19,7 @@ type reader struct {
 	gatherMax int  // maximum number of slabs per batch if the consumer does not limit it
 	few       int  // number of slabs that the reader waits for while it spins, and then leases together
 
-	since    time.Time // time at which the last lease was taken
-	spinning bool
+	spinning bool // the last wait was short, so a full slab is expected soon
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
 	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
@@ -52,7 +51,7 @@ const (
 // of all slabs if it writes them in one call.
 func (r *reader) init(c *config, s *store) {
 	wants := &c.consumer
-	r.conf, r.store, r.armed, r.since = c, s, -1, time.Now()
+	r.conf, r.store, r.armed = c, s, -1
 	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
 	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
 	if wants.Several {
@@ -72,6 +71,7 @@ func (r *reader) next() (l *Lease, ended bool) {
 		if s.conf.o.Crash == nil {
 			l, again := r.nextHalf()
 			if l != nil {
+				point(ptTaken)
 				return l, false
 			}
 			if again {
@@ -79,6 +79,9 @@ func (r *reader) next() (l *Lease, ended bool) {
 			}
 		}
 		l, again, ended := r.nextWhole()
+		if l != nil {
+			point(ptTaken)
+		}
 		if !again {
 			return l, ended
 		}
@@ -90,9 +93,9 @@ func (r *reader) next() (l *Lease, ended bool) {
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
-	// These cases need the front: a call waits, the log closes, the rate must be measured, or the
+	// These cases need the front: a call waits, the log closes, or the
 	// reader has waited and a partial slab may be due.
-	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
+	if !s.calmLocked() || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
 		s.mu.Unlock()
 		return nil, false
 	}
@@ -118,24 +121,14 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	}
 	l = r.takeLocked()
 	s.mu.Unlock()
-	r.taken(l)
 	return l, false
-}
-
-// taken is called, without locks, after a lease was taken. l may be nil.
-func (r *reader) taken(l *Lease) {
-	if l == nil {
-		return
-	}
-	point(ptTaken)
-	r.since = time.Now()
 }
 
 // nextWhole is like next, with both locks.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
 	var damage error
-	if c := s.crash; c != nil && !c.fault.Load() { // without locks, because callers must not wait for system calls
+	if c := s.crash; c != nil { // without locks, because callers must not wait for system calls
 		damage = c.file.Intact()
 	}
 	s.lock()
@@ -156,9 +149,6 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		l = s.found.next(r.conf.consumer.Limits)
 		return l, l == nil, false
 	}
-	if s.gauge.rate.due(r.since) {
-		s.gauge.rate.update(time.Now(), s.front.acceptedBytesLocked())
-	}
 	if r.dueLocked() {
 		switch {
 		case !s.crash.mapped():
@@ -173,7 +163,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 			r.armLocked()
 		}
 		s.unlock()
-		if r.taken(l); l != nil && l.kind == leasesCopy {
+		if l != nil && l.kind == leasesCopy {
 			if s.crash.watch.Reset(watchAfter); !l.copyOut() {
 				r.corrupt(l)
 				return nil, true, false

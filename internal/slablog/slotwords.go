@@ -3,6 +3,7 @@ package slablog
 import (
 	"log/slog"
 	"math"
+	"runtime"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/layout"
@@ -11,6 +12,9 @@ import (
 // slotWords is a [layout.Slot] as four words. Storing its seven fields separately would cost a
 // fifth of a call, because each store waits for the cache before the lock can be released.
 type slotWords [layout.SlotBytes / 8]uint64
+
+// bigEndian reports whether the machine stores the highest byte of a word first.
+const bigEndian = runtime.GOARCH == "ppc64" || runtime.GOARCH == "s390x" || runtime.GOARCH == "mips" || runtime.GOARCH == "mips64"
 
 // pair returns the word that has first at the lower address in memory and second at the higher one.
 func pair(first, second uint32) uint64 {

@@ -361,7 +361,7 @@ func (k *walk) gauges(s slab.Stats) {
 	if s.OldestAge < newest || s.OldestAge > oldest {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
-	waits := k.w.conf.wait != 0 || k.w.conf.importantWait != 0
+	waits := k.w.conf.usual.wait != 0 || k.w.conf.onImportant.wait != 0
 	if !waits && s.OldestAge != oldest { // a call that waited may have an older record than those accepted first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
@@ -371,17 +371,17 @@ func (k *walk) gauges(s slab.Stats) {
 // policy permits.
 func (k *walk) waits() {
 	for i, c := range k.calls {
-		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol != slab.Block() && time.Since(c.at) > k.w.conf.waitFor(c.level) {
-			k.errorf("call %d has been waiting for %v under %v", i, time.Since(c.at), pol)
+		if limit := k.w.conf.policyFor(c.level).wait; c.returned == 0 && limit >= 0 && time.Since(c.at) > limit {
+			k.errorf("call %d has been waiting for %v, not at most %v", i, time.Since(c.at), limit)
 		}
 	}
 	w := k.w
 	w.store.lock()
 	defer w.store.unlock()
-	if wt := w.store.callers.slabs.head; wt != nil && (w.front.fitsLocked(len(wt.p)) || len(w.store.pool.free) > 0) {
+	if wt := w.store.callers.slabs.first(); wt != nil && (w.front.fitsLocked(len(wt.p)) || len(w.store.pool.free) > 0) {
 		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.store.pool.free))
 	}
-	if wt := w.store.callers.bigs.head; wt != nil {
+	if wt := w.store.callers.bigs.first(); wt != nil {
 		if _, ok := w.store.pool.cedableLocked(len(wt.p), w.front.reservedLocked(wt.m)); ok {
 			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.store.pool.oversize, len(w.store.pool.free))
 		}

@@ -43,7 +43,7 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 	}
 	w := &Writer{
 		conf: &config{
-			o: r, wait: layout.MaxWait(r.WhenFull), importantWait: layout.MaxWait(r.ImportantWhenFull),
+			o: r, usual: policyOf(r.WhenFull), onImportant: policyOf(r.ImportantWhenFull),
 			consumer: c, born: time.Now(), levels: levels,
 		},
 		store: new(store),
@@ -76,7 +76,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		if w.front.storeMapped(p, m) {
 			return len(p), nil
 		}
-		err = w.putChecked(p, m)
+		err = w.WriteRecord(p, m)
 	} else { // WriteRecord, inlined, because a call would add a tenth to the cost
 		if !w.front.mu.TryLock() { // front.lock, inlined
 			w.front.wait()
@@ -103,28 +103,12 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 		if w.front.storeMapped(p, m) {
 			return nil
 		}
-		return w.putChecked(p, m)
-	}
-	if !w.front.mu.TryLock() { // front.lock, inlined
-		w.front.wait()
-	}
-	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
-		return w.putSlow(p, m)
-	}
-	w.front.storeFast(p, uint64(m.Time), tail(m))
-	w.front.mu.Unlock()
-	point(ptReturn)
-	return nil
-}
-
-// putChecked implements WriteRecord for a Writer with a MaxRecord below the size of a slab, and for a
-// record that storeMapped has not stored.
-func (w *Writer) putChecked(p []byte, m batch.Meta) error {
-	if len(p) > w.conf.o.MaxRecord {
-		return w.Refuse(batch.Oversize)
-	}
-	if w.store.crash != nil {
-		return w.putMapped(p, m)
+		if len(p) > w.conf.o.MaxRecord {
+			return w.Refuse(batch.Oversize)
+		}
+		if w.store.crash != nil {
+			return w.putMapped(p, m)
+		}
 	}
 	if !w.front.mu.TryLock() { // front.lock, inlined
 		w.front.wait()
@@ -162,14 +146,14 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
 	// them. Its call began before the waiting calls returned, so the order is still right.
-	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.placeLocked(p, m) {
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).evicts) && w.front.placeLocked(p, m) {
 		if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 			w.front.serveLocked()
 		}
 		w.store.crash.writeTombstonesLocked()
 		return nil
 	}
-	return w.fullLocked(p, m, false)
+	return w.fullLocked(p, m, &w.store.callers.slabs)
 }
 
 // Name returns Options.Name.
