@@ -21,13 +21,8 @@ type block struct {
 	mem   []byte
 	slots []layout.Slot
 
-	// base is the start of mem, and top the start of slot 0. Records are stored without bounds
-	// checks, after fits has confirmed that there is room.
-	base, top unsafe.Pointer
-
 	off int // end of the payload
 	n   int // number of slots in use
-	cut int // number of slots that belong to pieces
 	// refs counts the pieces of this block that are queued or in flight. While it is not 0, the
 	// memory is not reused.
 	refs int
@@ -38,9 +33,7 @@ type block struct {
 	evicted bool // has an oversize record evicted by policy
 	summed  bool // the header contains a checksum
 
-	head      *crashfile.Head // header in mapped memory; nil on the heap
-	cutTicket uint64          // ticket of the slot with index cut, if there is such a slot
-	cutOff    int             // offset of the payload of the slot with index cut
+	head *crashfile.Head // header in mapped memory; nil on the heap
 }
 
 // blockKind is the kind of the memory of a block.
@@ -61,7 +54,7 @@ func (b *block) room() int { return len(b.mem) - b.off - b.n*layout.SlotBytes }
 // reset empties the block. first is the ticket of its next record.
 func (b *block) reset(first uint64) {
 	b.refs, b.retired = 0, false
-	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
+	b.off, b.n = 0, 0
 	if h := b.head; h != nil {
 		point(ptRewindLocked)
 		if b.summed { // must precede everything that the checksum covers
@@ -79,21 +72,18 @@ func (b *block) reset(first uint64) {
 // valid.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
-	s := (*slotWords)(unsafe.Add(b.top, -b.n*layout.SlotBytes))
+	s := (*slotWords)(unsafe.Pointer(b.slot(b.n)))
 	if b.head != nil {
-		fence(b.base, len(b.mem)-(b.n+1)*layout.SlotBytes, off+len(p))
+		fence(b.base(), len(b.mem)-(b.n+1)*layout.SlotBytes, off+len(p))
 	}
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
-	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	copy(b.mem[off:], p)
 	point(ptCopiedLocked)
 	// The ticket is the commit word of a crash-safe slab. A plain store is sufficient: it is
 	// aligned, the compiler moves no store across the call that copies, and the stores of a dead
 	// process are in program order. No other goroutine reads the word now.
 	s[0] = ticket
 	// The sizes change last, because the stores above may fault in mapped memory.
-	if b.n == b.cut {
-		b.cutTicket = ticket
-	}
 	b.off = off + len(p)
 	b.n++
 }
@@ -102,13 +92,10 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 // layout.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
 // memory when they are opened.
 func newSlabs(size, count int) []*block {
-	blocks := make([]block, count)
 	out := make([]*block, count)
 	for i := range out {
-		// The blocks are in one array, but each has separate memory.
-		out[i] = &blocks[i]
-		if size > 0 {
-			blocks[i].fill(size)
+		if out[i] = new(block); size > 0 {
+			out[i].fill(size)
 		}
 	}
 	return out
@@ -120,27 +107,18 @@ func (b *block) fill(size int) {
 	for i := 0; i < len(b.slots); i += 4096 / layout.SlotBytes {
 		b.slots[i].Flags = 0 // the kernel allocates a page at its first store, which should not delay a caller
 	}
-	b.mem = slotBytes(b.slots)
-	b.aim()
+	// A Slot has no pointers and no padding, so both views may be written.
+	b.mem = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(b.slots))), size)
 }
 
-// aim sets base and top for the memory mem.
-func (b *block) aim() {
-	b.base = unsafe.Pointer(unsafe.SliceData(b.mem))
-	b.top = unsafe.Pointer(&b.slots[len(b.slots)-1])
-}
-
-// slotBytes returns the memory of s as bytes. A Slot has no pointers and no padding, so both views
-// may be written.
-func slotBytes(s []layout.Slot) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*layout.SlotBytes)
-}
+// base returns the start of the memory.
+func (b *block) base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b.mem)) }
 
 // newOversize returns a block that contains only a copy of p.
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
-		off: len(p), n: 1, cut: 1, refs: 1, retired: true, kind: oversize,
+		off: len(p), n: 1, refs: 1, retired: true, kind: oversize,
 	}
 }
 

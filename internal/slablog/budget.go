@@ -60,7 +60,7 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	}
 	for _, b := range p.free[:k] {
 		if b.head == nil {
-			b.mem, b.slots, b.base, b.top = nil, nil, nil, nil
+			b.mem, b.slots = nil, nil
 		}
 	}
 	p.ceded = append(p.ceded, p.free[:k]...)

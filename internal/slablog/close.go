@@ -79,9 +79,11 @@ func (l *Log) Leave() {
 
 // settleLeftLocked accounts for the records that are left at the end; see [Log.End].
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
-	if l := s.found.lease; l != nil { // the records of a dead process stay in its file
-		s.found.left += l.open
-		l.open, s.found.lease = 0, nil
+	for _, l := range s.leases.list {
+		if l.found { // the records of a dead process stay in its file
+			s.found.left += l.open
+			l.open = 0
+		}
 	}
 	leased, unread := s.leases.openLocked(), int(s.pendingSlabLocked())
 	if leased+unread == 0 {

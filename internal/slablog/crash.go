@@ -44,7 +44,6 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 		m := f.Slab(i)
 		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/layout.SlotBytes)
 		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
-		c.blocks[i].aim()
 	}
 	return c, nil
 }
@@ -145,7 +144,7 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	n := len(slots)
 	c.store.releaseLocked(p.blk)
 	p.from, p.to = 0, n
-	p.blk = &block{mem: data, slots: slots, off: len(data), n: n, cut: n, refs: 1, retired: true, kind: rescued}
+	p.blk = &block{mem: data, slots: slots, off: len(data), n: n, refs: 1, retired: true, kind: rescued}
 	return true
 }
 

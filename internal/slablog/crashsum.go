@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/layout"
@@ -19,8 +18,8 @@ import (
 func (b *block) sum() {
 	point(ptSum)
 	h, last := b.head, b.slot(b.n-1).Ticket
-	from := len(b.mem) - b.n*layout.SlotBytes
-	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*layout.SlotBytes))
+	slots := b.mem[len(b.mem)-b.n*layout.SlotBytes:]
+	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], slots)
 	atomic.StoreUint64(&h.Last, last)
 	atomic.StoreUint64(&h.Sum, uint64(b.n)<<32|uint64(sum))
 	point(ptSummed)

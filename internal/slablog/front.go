@@ -10,9 +10,9 @@ import (
 
 // rewindLocked resets the current block if all its records are settled.
 func (f *front) rewindLocked() {
-	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
+	if b := f.cur; b != nil && b.refs == 0 && f.unreadLocked() == 0 {
 		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())
-		f.resetLocked(b)
+		f.resetLocked()
 	}
 }
 
@@ -37,9 +37,11 @@ func (f *front) reserve(n int, time, tail uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(f.base, off)), n)
 }
 
-// resetLocked empties b for the next records. After a fault it returns true, and the slabs are on
-// the heap.
-func (f *front) resetLocked(b *block) (faulted bool) {
+// resetLocked empties the current block. After a fault it returns true, and the slabs are on the
+// heap.
+func (f *front) resetLocked() (faulted bool) {
+	b := f.cur
+	f.store.unread = unread{}
 	if b.head != nil {
 		return f.store.crash.guardLocked(func() { b.reset(f.next + 1) })
 	}
@@ -72,14 +74,14 @@ func (f *front) roomLocked(n int, m batch.Meta) bool {
 // storedLocked is called after a record with the metadata m was stored. It updates the gauges and
 // wakes the consumer if necessary.
 func (f *front) storedLocked(m batch.Meta) {
-	if b := f.cur; b.n == b.cut+1 { // runs once per slab and flush, so its cost does not matter
-		f.beganLocked(time.Since(f.conf.born))
+	if f.unreadLocked() == 1 { // runs once per slab and flush, so its cost does not matter
+		f.beganLocked()
 	}
-	if f.store.bell.state == parked {
-		f.store.bell.wakeLocked()
+	urgent := m.Level >= f.flush.Level()
+	if urgent {
+		f.store.progress.due = f.next
 	}
-	if m.Level >= f.flush.Level() {
-		f.store.progress.urgent = f.next
+	if urgent || f.store.bell.state == parked {
 		f.store.bell.wakeLocked()
 	}
 }
@@ -98,7 +100,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 	// record may still fit into it.
 	f.sealLocked()
 	f.cur = f.store.pool.takeLocked()
-	if f.resetLocked(f.cur) {
+	if f.resetLocked() {
 		return f.openLocked(m) // on the heap
 	}
 	if f.store.fewLocked() {
@@ -146,17 +148,16 @@ func (f *front) fitsLocked(n int) bool {
 	return f.cur != nil && f.cur.fits(n) && (f.conf.o.SlabRecords == 0 || f.cur.n < f.conf.o.SlabRecords)
 }
 
-// beganLocked is called when the first record of a piece was accepted, at the time since. The
-// reader may be waiting or busy.
-func (f *front) beganLocked(since time.Duration) {
-	f.store.gauge.curSince = since
-	now := f.conf.born.Add(since)
+// beganLocked is called when the first record of a piece was accepted. The reader may be waiting or
+// busy.
+func (f *front) beganLocked() {
+	since, g := time.Since(f.conf.born), &f.store.gauge
+	f.store.unread.first, f.store.unread.since = f.next, since
+	now, total := f.conf.born.Add(since), f.acceptedBytesLocked()
 	if f.store.bell.state == parked { // the rate of a burst must not include the idle time before it
-		f.store.gauge.rate.idle(f.conf.born.Add(f.store.gauge.parkedAt), now, f.acceptedBytesLocked())
+		g.rate.idle(f.conf.born.Add(g.parkedAt), now, total)
 	}
-	if f.store.gauge.rate.due(now) {
-		f.store.gauge.rate.update(now, f.acceptedBytesLocked())
-	}
+	g.rate.update(now, total)
 }
 
 // freeBytesLocked returns the number of free bytes, including those of the current slab.

@@ -6,7 +6,6 @@ import "time"
 type gauge struct {
 	rate     rateMeter
 	rewound  uint64        // number of bytes in slabs that were refilled without being sealed
-	curSince time.Duration // time at which the first record of cur that belongs to no piece was accepted
 	parkedAt time.Duration // time at which the reader began to wait for a record
 }
 
@@ -31,7 +30,7 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 		r.old, r.mid = sample{now, total}, sample{now, total}
 		return 0
 	}
-	if r.due(now) {
+	if now.Sub(r.mid.at) >= rateWindow {
 		r.old, r.mid = r.mid, sample{now, total}
 	}
 	d := now.Sub(r.old.at).Seconds()
@@ -48,6 +47,3 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 		r.old, r.mid = s, s
 	}
 }
-
-// due reports whether it is time for an update.
-func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }

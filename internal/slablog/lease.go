@@ -19,8 +19,8 @@ type Lease struct {
 	s     *store
 	b     batch.Batch
 	mem   crashfile.Copy // memory of b, unless b is in slabs
-	kind  leaseKind
-	slabs int // number of slabs of the lease, counted in leases.leased
+	found bool           // the records are those of a dead process
+	slabs int            // number of slabs of the lease, counted in leases.leased
 
 	// store.mu guards the fields below.
 	pieces   []piece
@@ -31,18 +31,6 @@ type Lease struct {
 	at       int64         // time of the first record
 	since    time.Duration // time since config.born at which the first record was accepted, or slightly less
 }
-
-// leaseKind is the kind of the memory of a lease.
-type leaseKind uint8
-
-const (
-	leasesSlabs leaseKind = iota // slabs, which are freed on release; none for a gap marker
-	leasesCopy                   // a copy of mapped slabs, which are freed when all records are settled
-	leasesFound                  // records of a dead process
-)
-
-// survives reports whether the records are also on disk.
-func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
 
 // leases contains the leases of a store. store.mu guards it.
 type leases struct {
@@ -63,12 +51,12 @@ func (l *Lease) Batch() *batch.Batch { return &l.b }
 
 // Keeps reports whether unsettled records survive the process, because they are in crash-safe
 // memory. The result never changes.
-func (l *Lease) Keeps() bool { return l.kind.survives() }
+func (l *Lease) Keeps() bool { return l.found || l.s.crash != nil }
 
 // Pins returns the number of slabs that stay in use until Release. limit is the maximum number of
 // slabs that hanging calls may pin.
 func (l *Lease) Pins() (slabs, limit int) {
-	if l.kind.survives() {
+	if l.Keeps() {
 		return 0, 1
 	}
 	return l.slabs, l.s.leases.most()
@@ -103,7 +91,7 @@ func (l *Lease) Release() {
 	half := s.lockSome()
 	if l.open == 0 {
 		l.released = true
-		if l.kind == leasesSlabs {
+		if !l.Keeps() { // the slabs of a copy were freed when its records were settled
 			s.leases.freeLocked(l, half)
 		}
 		s.leases.reuseLocked(l)
@@ -113,20 +101,15 @@ func (l *Lease) Release() {
 
 // settledLocked removes a lease whose records are all settled.
 func (ls *leases) settledLocked(l *Lease) {
-	if l.kind == leasesFound {
-		ls.store.found.lease = nil
-		ls.store.bell.wakeLocked()
-		return
-	}
 	ls.leased -= l.slabs
 	ls.waited = ls.store.callers.slabs.n > 0 // must precede the release of slabs, which ends the waiting
-	if l.kind == leasesCopy {
+	if l.Keeps() && !l.found {
 		ls.settleCopiesLocked()
 		ls.settleAheadLocked(l)
-	} else if i := slices.Index(ls.list, l); i >= 0 {
-		ls.list = slices.Delete(ls.list, i, i+1)
+	} else {
+		ls.list = slices.DeleteFunc(ls.list, func(o *Lease) bool { return o == l })
 	}
-	if ls.starved {
+	if ls.starved || l.found { // the reader waits for this
 		ls.starved = false
 		ls.store.bell.wakeLocked()
 	}
@@ -158,56 +141,48 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 // freeAheadLocked frees b if it is a slab whose records are all in settled leases. If b is the
 // current slab, it is refilled from its start.
 func (ls *leases) freeAheadLocked(b *block) bool {
-	if b.kind != isSlab || b.n > b.cut || !ls.store.crash.mapped() {
+	s := ls.store
+	if b.kind != isSlab || b == s.front.cur && s.front.unreadLocked() > 0 || !s.crash.mapped() {
 		return false
 	}
 	n := 0
 	for _, l := range ls.list {
-		if l.open == 0 {
-			n += l.piecesOf(b)
+		for _, p := range l.pieces {
+			if p.blk == b && l.open == 0 {
+				n++
+			}
 		}
 	}
 	// If b has other pieces, they are queued or in leases with open records.
 	if n == 0 || n < b.refs {
 		return false
 	}
-	for _, l := range ls.list {
+	// The oldest lease in the list has open records, or it would have left the list.
+	for i := len(ls.list) - 1; i > 0; i-- {
+		l := ls.list[i]
 		if l.open > 0 { // this lease has no piece of b, and the reader may be copying its pieces
 			continue
 		}
 		l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.blk == b })
+		// A settled lease without pieces leaves the list. The preceding lease takes over its count, so
+		// that acked grows only when all older records are settled.
+		if len(l.pieces) == 0 {
+			ls.list[i-1].behind += l.n + l.behind
+			ls.list = slices.Delete(ls.list, i, i+1)
+			ls.reuseLocked(l)
+		}
 	}
 	for range n {
-		ls.store.releaseLocked(b)
+		s.releaseLocked(b)
 	}
-	ls.store.crash.guardLocked(func() { // must precede the reuse of the slab
-		ls.store.crash.noteAheadLocked()
-		if b != ls.store.front.cur { // see rewindLocked
-			b.reset(ls.store.front.next + 1)
+	s.crash.guardLocked(func() { // must precede the reuse of the slab
+		s.crash.noteAheadLocked()
+		if b != s.front.cur { // see rewindLocked
+			b.reset(s.front.next + 1)
 		}
 	})
-	// A settled lease without pieces leaves the list. The preceding lease takes over its count, so
-	// that acked grows only when all older records are settled.
-	for i := 1; i < len(ls.list); i++ {
-		if o := ls.list[i]; o.open == 0 && len(o.pieces) == 0 {
-			ls.list = slices.Delete(ls.list, i, i+1)
-			i--
-			ls.list[i].behind += o.n + o.behind
-			ls.reuseLocked(o)
-		}
-	}
-	ls.store.freedLocked()
+	s.freedLocked()
 	return true
-}
-
-// piecesOf returns the number of pieces of b in the lease.
-func (l *Lease) piecesOf(b *block) (n int) {
-	for _, p := range l.pieces {
-		if p.blk == b {
-			n++
-		}
-	}
-	return n
 }
 
 // freeLocked frees the slabs of a lease. half reports that only store.mu is held.
@@ -231,14 +206,14 @@ func (ls *leases) reuseLocked(l *Lease) {
 }
 
 // newLocked returns an empty lease.
-func (ls *leases) newLocked(kind leaseKind) *Lease {
+func (ls *leases) newLocked() *Lease {
 	var l *Lease
 	if k := len(ls.spare); k > 0 {
 		l, ls.spare = ls.spare[k-1], ls.spare[:k-1]
 	} else {
-		l = &Lease{s: ls.store}
+		l = new(Lease)
 	}
-	l.kind, l.slabs, l.n, l.open, l.released, l.behind = kind, 0, 0, 0, false, 0
+	*l = Lease{s: ls.store, b: l.b, mem: l.mem, pieces: l.pieces}
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = ls.store.conf.o.Codec, ls.store.conf.id
 	return l
@@ -250,9 +225,6 @@ func (ls *leases) most() int { return max(1, ls.store.conf.o.SlabCount/2) }
 // openLocked returns the number of records in leases that are not settled.
 func (ls *leases) openLocked() (n int) {
 	for _, l := range ls.list {
-		n += l.open
-	}
-	if l := ls.store.found.lease; l != nil {
 		n += l.open
 	}
 	return n

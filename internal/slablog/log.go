@@ -64,7 +64,7 @@ func (l *Log) Flush() (ticket uint64, ok bool) {
 	if s.life != accepting {
 		return 0, false
 	}
-	s.progress.flush = s.front.next
+	s.progress.due = s.front.next
 	s.bell.alarmLocked()
 	return s.front.next, true
 }

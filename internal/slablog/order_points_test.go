@@ -227,7 +227,7 @@ func TestExchangedRecordsAreSeen(t *testing.T) {
 		}
 		b := w.front.cur
 		n := (len(b.mem) - w.front.end) / layout.SlotBytes
-		if n-b.cut != 7 {
+		if n-w.store.unread.from != 7 {
 			return
 		}
 		prev, last := b.slot(n-2), b.slot(n-1)

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// found contains the files of dead processes. store.mu guards files, left, stats and lease.
+// found contains the files of dead processes. store.mu guards files, left and stats.
 type found struct {
 	store *store
 	conf  *config
@@ -17,8 +17,7 @@ type found struct {
 	files []*orphan // files whose records are delivered before those of this process
 	left  int       // number of unsettled records in these files
 	stats slab.CrashRecovery
-	lease *Lease // unsettled lease of their records, or nil
-	err   error  // reason why the slabs are on the heap despite Options.Crash
+	err   error // reason why the slabs are on the heap despite Options.Crash
 }
 
 // An orphan is the file of a dead process.
@@ -159,7 +158,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 		lim.Bytes = f.conf.o.SlabBytes
 	}
 	s.lock()
-	l := s.leases.newLocked(leasesFound)
+	l := s.leases.newLocked()
 	s.unlock()
 	b := o.Take(&l.mem, lim)
 	l.b.Codec, l.b.Origin = o.Codec, o.UUID
@@ -169,8 +168,8 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if s.life.cutShort() {
 		return nil
 	}
-	f.lease = l
-	l.n, l.open, l.at, l.since = l.b.Len(), l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	l.found, l.open, l.at, l.since = true, l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	s.leases.list = append(s.leases.list, l)
 	f.left -= l.open
 	return l
 }

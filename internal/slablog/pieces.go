@@ -152,10 +152,9 @@ func (s *store) releaseLocked(b *block) {
 // cutLocked queues the records of the current block that belong to no piece yet.
 // The block stays current.
 func (f *front) cutLocked() {
-	if b := f.cur; b != nil && b.n > b.cut {
-		f.store.pushLocked(piece{
-			blk: b, from: b.cut, to: b.n, first: b.cutTicket, size: b.off - b.cutOff, since: f.store.gauge.curSince,
-		})
-		b.cut, b.cutOff = b.n, b.off
+	if f.unreadLocked() > 0 {
+		b, u := f.cur, &f.store.unread
+		f.store.pushLocked(piece{blk: b, from: u.from, to: b.n, first: u.first, size: b.off - u.off, since: u.since})
+		u.from, u.off = b.n, b.off
 	}
 }

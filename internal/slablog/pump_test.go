@@ -188,7 +188,7 @@ func (p *pump) passLease(l *Lease) {
 	point(ptSend)
 	err := p.accept(l)
 	point(ptSent)
-	if err == nil && !p.to.Wants().Inline || l.n == 0 || l.released {
+	if err == nil && !p.to.Wants().Inline || l.slabs == 0 && !l.found || l.released {
 		p.now = nil
 		return
 	}

@@ -140,7 +140,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s.progress.read = s.readUpToLocked()
 	// Records of dead processes are older than all others, so they are leased first.
 	if len(s.found.files) > 0 {
-		if s.found.lease != nil { // one lease at a time, because the file records each settled batch
+		if len(s.leases.list) > 0 { // one lease at a time, because the file records each settled batch
 			s.bell.state = parked
 			s.unlock()
 			return nil, false, false
@@ -163,7 +163,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 			r.armLocked()
 		}
 		s.unlock()
-		if l != nil && l.kind == leasesCopy {
+		if l != nil && s.crash != nil {
 			if s.crash.watch.Reset(watchAfter); !l.copyOut() {
 				r.corrupt(l)
 				return nil, true, false
@@ -179,7 +179,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.bell.state = timed
 		s.unlock()
-	case len(s.pieces.queued) == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
+	case len(s.pieces.queued) == 0 && s.front.unreadLocked() == 0:
 		again = r.parkLocked()
 	case r.spinning:
 		before := s.sealed.Load()
@@ -217,7 +217,7 @@ func (r *reader) resumeLocked() {
 func (r *reader) armLocked() {
 	s, o := r.store, &r.conf.o
 	// The wait counts from the acceptance of the oldest unread record.
-	since := s.gauge.curSince
+	since := s.unread.since
 	if len(s.pieces.queued) > 0 {
 		since = s.pieces.queued[0].since
 	}
@@ -311,13 +311,9 @@ func (r *reader) reachedLocked() bool {
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	point(ptTakeLocked)
-	kind := leasesSlabs
-	if s.crash != nil {
-		kind = leasesCopy
-	}
 	// First the pieces are copied into the lease, which may fault. They stay queued until that has
 	// succeeded.
-	l := s.leases.newLocked(kind)
+	l := s.leases.newLocked()
 	var rest piece // the part of the last piece that stays queued
 	for _, p := range s.pieces.queued {
 		if r.limited {

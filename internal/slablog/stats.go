@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -21,7 +22,7 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 		SlabsInUse: o.SlabCount - len(s.pool.free), OversizeMem: s.pool.oversize,
 		Waiting: s.callers.waitingLocked(), Waits: s.callers.calls, WaitTime: s.callers.time,
 	}
-	if b := s.front.cur; b != nil && b.n == b.cut && b.refs == 0 {
+	if b := s.front.cur; b != nil && s.front.unreadLocked() == 0 && b.refs == 0 {
 		st.SlabsInUse-- // the current slab is empty
 	}
 	st.Recovery = s.found.stats
@@ -69,11 +70,7 @@ func (s *store) accountLocked(theirs batch.Account) batch.Account {
 
 // pendingSlabLocked returns the number of unread records.
 func (s *store) pendingSlabLocked() uint64 {
-	n := s.pieces.records
-	if b := s.front.cur; b != nil {
-		n += b.n - b.cut
-	}
-	return uint64(n)
+	return uint64(s.pieces.records + s.front.unreadLocked())
 }
 
 // maxBurst limits BurstLeft, which would be huge with a rate near zero.
@@ -95,24 +92,18 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 // oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted.
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
-	since := s.gauge.curSince
-	first := s.found.lease
-	for _, l := range s.leases.list {
-		if first == nil && l.open > 0 {
-			first = l
-		}
-	}
-	switch b := s.front.cur; {
-	case first != nil:
-		t, since = first.at, first.since
+	since := s.unread.since
+	switch i := slices.IndexFunc(s.leases.list, func(l *Lease) bool { return l.open > 0 }); {
+	case i >= 0:
+		t, since = s.leases.list[i].at, s.leases.list[i].since
 	case len(s.pieces.queued) > 0:
 		p := s.pieces.queued[0]
 		if since = p.since; p.blk.head == nil {
 			t = p.blk.slot(p.from).Time
 		}
-	case b != nil && b.n > b.cut:
-		if b.head == nil {
-			t = b.slot(b.cut).Time
+	case s.front.unreadLocked() > 0:
+		if b := s.front.cur; b.head == nil {
+			t = b.slot(s.unread.from).Time
 		}
 	default:
 		return 0, 0

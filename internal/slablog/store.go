@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/layout"
@@ -26,6 +27,7 @@ type store struct {
 	life    life
 	pool    pool
 	pieces  pieces // unread pieces, oldest first
+	unread  unread
 	callers *callers
 	found   *found
 
@@ -66,23 +68,39 @@ func (s *store) unlock() {
 	}
 }
 
+// unread describes the records of the current block that are in no piece yet. They are younger than
+// all pieces. Copies of values in their slots are here, because mapped memory may fault.
+type unread struct {
+	from  int           // slot of the first one
+	off   int           // offset of its payload
+	first uint64        // its ticket
+	since time.Duration // time since config.born at which it was accepted
+}
+
+// unreadLocked returns the number of records of the current block that are in no piece yet.
+func (f *front) unreadLocked() int {
+	if f.cur == nil {
+		return 0
+	}
+	return f.cur.n - f.store.unread.from
+}
+
 // progress is the progress of the records, in tickets.
 type progress struct {
-	read   uint64 // all records up to this ticket were leased
-	urgent uint64 // ticket of the last record of at least FlushLevel
-	flush  uint64 // a Flush waits for all records up to this ticket
+	read uint64 // all records up to this ticket were leased
+	due  uint64 // records up to this ticket must not wait for a full slab: a Flush waits for them, or one is of FlushLevel
 }
 
 // pressing reports whether unread records must not wait for a full slab.
-func (p *progress) pressing() bool { return p.urgent > p.read || p.flush > p.read }
+func (p *progress) pressing() bool { return p.due > p.read }
 
 // readUpToLocked returns the last ticket before the oldest unread record.
 func (s *store) readUpToLocked() uint64 {
 	if len(s.pieces.queued) > 0 {
 		return s.pieces.queued[0].first - 1
 	}
-	if b := s.front.cur; b != nil && b.n > b.cut {
-		return b.cutTicket - 1
+	if s.front.unreadLocked() > 0 {
+		return s.unread.first - 1
 	}
 	return s.front.next
 }
@@ -130,8 +148,8 @@ func (f *front) closeLocked() {
 // use the slow path. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
-	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
-		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*layout.SlotBytes
+	if s.life == accepting && f.unreadLocked() > 0 && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
+		f.base, f.off, f.end = b.base(), b.off, len(b.mem)-b.n*layout.SlotBytes
 	}
 }
 
