@@ -22,22 +22,11 @@ type config struct {
 	consumer    Consumer
 	id          [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
 	born        time.Time
-	levels
+	// The levels of Options are slog.LevelVars, because a write reads them for every record with a
+	// lock held, and must not call user code.
+	flush, reserve, important *slog.LevelVar
+
 	events callback.Reporter
-}
-
-// levels contains the levels of Options as slog.LevelVars. A write reads them for every record with
-// a lock held, so reading them must not call user code.
-type levels struct{ flush, reserve, important *slog.LevelVar }
-
-// resolveLevels reads the levels of Options. The error names every field whose level could not be
-// read.
-func resolveLevels(o *slab.Options) (l levels, err error) {
-	var errs [3]error
-	l.flush, errs[0] = levelVar("FlushLevel", o.FlushLevel, slog.LevelError)
-	l.reserve, errs[1] = levelVar("ReserveLevel", o.ReserveLevel, slog.LevelInfo)
-	l.important, errs[2] = levelVar("ImportantLevel", o.ImportantLevel, slog.LevelError)
-	return l, errors.Join(errs[:]...)
 }
 
 // levelVar returns l if it is a slog.LevelVar. If not, it returns a new one with the current level

@@ -31,12 +31,8 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 	}
 	s := r.store
 	s.mu.Lock()
-	drops := s.book.Dropped
+	drops, gap := s.book.Dropped, s.dropsSinceLocked(&m.reported)
 	s.mu.Unlock()
-	gap := drops
-	for i := range gap {
-		gap[i] -= m.reported[i]
-	}
 	if gap.Total() == 0 {
 		return nil
 	}

@@ -68,22 +68,32 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 func (f *found) countOrphan(o *orphan) {
 	o.n = len(o.Records)
 	f.left += o.n
-	addRecovery(&f.stats, o.Image)
-	f.stats.Undefined += o.Lost
-	f.stats.Held += o.LeftOut
+	r := &f.stats
+	r.Files++
+	r.Records += uint64(len(o.Records))
+	r.Oversize += o.Oversize
+	r.Evicted += o.Evicted
+	r.HeapOnly += o.HeapOnly
+	r.Unreturned += o.Unreturned
+	r.Damaged += o.Damaged
+	r.Undefined += o.Lost
+	r.Held += o.LeftOut
 	f.store.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
 	f.store.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
 	report := func(n uint64, format string, args ...any) {
 		f.conf.events.Post("recover", fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...), n)
 	}
 	if o.IsDamaged() {
-		f.stats.DamagedFiles++
+		r.DamagedFiles++
 	}
 	switch {
 	case o.LacksRecords():
 		report(o.Damaged+o.Lost, "damaged: lost %s; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
 	case o.IsDamaged():
 		report(0, "damaged: %s; records may be delivered twice and counts may be incomplete; the file will be renamed to %s", o.Damage(), crashfile.BadSuffix)
+	}
+	if o.OtherBoot {
+		r.OtherBoot++
 	}
 	if o.OtherBoot && o.n > 0 {
 		report(0, "written before the last boot: records that had not reached the disk are lost")
@@ -92,24 +102,8 @@ func (f *found) countOrphan(o *orphan) {
 		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process and are lost", o.HeapOnly)
 	}
 	if o.MovedToHeap {
-		report(0, "damaged while its process was running: records accepted after that were only in memory, and those not delivered are lost")
-	}
-}
-
-// addRecovery adds the numbers of im to r.
-func addRecovery(r *slab.CrashRecovery, im *crashfile.Image) {
-	r.Files++
-	r.Records += uint64(len(im.Records))
-	r.Oversize += im.Oversize
-	r.Evicted += im.Evicted
-	r.HeapOnly += im.HeapOnly
-	r.Unreturned += im.Unreturned
-	r.Damaged += im.Damaged
-	if im.MovedToHeap {
 		r.MovedToHeap++
-	}
-	if im.OtherBoot {
-		r.OtherBoot++
+		report(0, "damaged while its process was running: records accepted after that were only in memory, and those not delivered are lost")
 	}
 }
 

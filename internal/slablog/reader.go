@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -22,13 +23,17 @@ type reader struct {
 	spinning bool // the last wait was short, so a full slab is expected soon
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
-	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
-	deadline time.Duration // time at which the oldest record will have waited long enough; -1: never
-	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle; -1: never
+	armed    bool          // no full slab was found
+	armedAt  time.Duration // when that was
+	deadline time.Duration // time at which the oldest record will have waited long enough, or never
+	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle, or never
 	last     uint64        // number of tickets issued when the fields above were set
 
 	forced bool // a partial slab may also be leased; guarded by store.mu
 }
+
+// never is a time that does not come.
+const never = time.Duration(math.MaxInt64)
 
 // busy reports whether only full batches are leased now; see Consumer.Busy.
 func (r *reader) busy() bool {
@@ -51,7 +56,7 @@ const (
 // of all slabs if it writes them in one call.
 func (r *reader) init(c *config, s *store) {
 	wants := &c.consumer
-	r.conf, r.store, r.armed = c, s, -1
+	r.conf, r.store, r.idleAt = c, s, never
 	r.limited = wants.Limits.Bytes > 0 || wants.Limits.Records > 0
 	r.gatherMax, r.few = 1, min(max(1, c.o.SlabCount/4), fewSlabs)
 	if wants.Several {
@@ -95,14 +100,13 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	spinLock(&s.mu, s.front.spins)
 	// These cases need the front: a call waits, the log closes, or the
 	// reader has waited and a partial slab may be due.
-	if !s.calmLocked() || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
+	if !s.calmLocked() || r.armed && (len(s.pieces.queued) == 0 || r.limited) {
 		s.mu.Unlock()
 		return nil, false
 	}
-	if r.armed >= 0 {
-		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armed < spinWorth
-		r.armed = -1
-		s.bell.state = awake
+	if r.armed {
+		r.armed, s.bell.state = false, awake
+		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armedAt < spinWorth
 	}
 	if len(s.pieces.queued) == 0 {
 		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
@@ -200,16 +204,14 @@ func (r *reader) resumeLocked() {
 	s := r.store
 	s.bell.state = awake
 	s.leases.starved = false
-	if r.armed < 0 {
+	if !r.armed {
 		return
 	}
 	now := time.Since(r.conf.born)
 	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
-	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armed < spinWorth
-	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
-		r.forced = true
-	}
-	r.armed = -1
+	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
+	r.forced = r.forced || now >= r.deadline || now >= r.idleAt && s.front.next == r.last
+	r.armed = false
 }
 
 // armLocked makes the reader wait until a slab is sealed, or until its records have waited
@@ -227,30 +229,29 @@ func (r *reader) armLocked() {
 		wait = r.conf.consumer.Limits.Age
 	}
 	now, idleAt := time.Since(r.conf.born), r.idleAt
-	if idleAt < 0 || s.front.next != r.last { // if false, no record has come since the last call
+	if idleAt == never || s.front.next != r.last { // if false, no record has come since the last call
 		idleAt = now + o.FlushIdle
 	}
-	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
+	r.armed, r.armedAt, r.deadline, r.idleAt, r.last = true, now, never, never, s.front.next
+	s.bell.state = timed
 	// While the maximum number of slabs is leased, or the consumer is busy, the reader can only wait
 	// for the bell or the next call.
-	mayWait := !s.leases.starved && !r.busy()
-	if wait >= 0 && mayWait {
+	if s.leases.starved || r.busy() {
+		return
+	}
+	if wait >= 0 {
 		r.deadline = since + wait
 	}
-	if o.FlushIdle > 0 && mayWait {
+	if o.FlushIdle > 0 {
 		r.idleAt = idleAt
 	}
-	s.bell.state = timed
 }
 
 // due returns the latest time for the next call of the method next. It is zero if the reader waits
 // only for the bell.
 func (r *reader) due() time.Time {
-	at := r.deadline
-	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
-		at = r.idleAt
-	}
-	if r.armed < 0 || at < 0 {
+	at := min(r.deadline, r.idleAt)
+	if !r.armed || at == never {
 		return time.Time{}
 	}
 	return r.conf.born.Add(at)
@@ -260,13 +261,11 @@ func (r *reader) due() time.Time {
 // both locks. again requests another attempt.
 func (r *reader) parkLocked() (again bool) {
 	s := r.store
-	s.front.rewindLocked()
-	if n := s.callers.waitingLocked(); n > 0 { // the awaited record was lost with the mapped file
-		s.front.serveLocked()
-		if s.callers.waitingLocked() < n {
-			s.unlock()
-			return true
-		}
+	n := s.callers.waitingLocked()
+	s.freedLocked()
+	if s.callers.waitingLocked() < n { // the awaited record was lost with the mapped file
+		s.unlock()
+		return true
 	}
 	s.bell.state = parked
 	s.gauge.parkedAt = time.Since(r.conf.born)
@@ -316,14 +315,12 @@ func (r *reader) takeLocked() *Lease {
 	l := s.leases.newLocked()
 	var rest piece // the part of the last piece that stays queued
 	for _, p := range s.pieces.queued {
-		if r.limited {
-			n := r.fitLimits(l, &p)
-			if n == 0 {
-				break
-			}
-			if n < p.len() {
-				p, rest = p.part(p.from, p.from+n), p.part(p.from+n, p.to)
-			}
+		n := r.fitLocked(l, &p)
+		if n == 0 {
+			break
+		}
+		if n < p.len() {
+			p, rest = p.part(p.from, p.from+n), p.part(p.from+n, p.to)
 		}
 		// Consecutive pieces of one slab count as one slab.
 		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
@@ -331,7 +328,7 @@ func (r *reader) takeLocked() *Lease {
 		}
 		l.pieces = append(l.pieces, p)
 		l.b.Add(p.run())
-		if rest.len() > 0 || !r.limited && len(l.pieces) >= r.gatherNowLocked() {
+		if rest.len() > 0 {
 			break
 		}
 	}
@@ -354,20 +351,12 @@ func (r *reader) takeLocked() *Lease {
 	return l
 }
 
-// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
-// batch are freed together, so until then calls need as many free slabs. If calls wait, or waited
-// for the previous batch, larger batches are better.
-func (r *reader) gatherNowLocked() int {
-	s := r.store
-	if s.callers.slabs.n > 0 || s.leases.waited {
-		return r.gatherMax
-	}
-	return min(r.gatherMax, max(1, len(s.pool.free)))
-}
-
-// fitLimits returns how many records of p fit into l. If l is empty, it returns at least 1.
-func (r *reader) fitLimits(l *Lease, p *piece) int {
+// fitLocked returns how many records of p fit into l. If l is empty, it returns at least 1.
+func (r *reader) fitLocked(l *Lease, p *piece) int {
 	n, lim := p.len(), &r.conf.consumer.Limits
+	if !r.limited && len(l.pieces) >= r.gatherNowLocked() {
+		return 0
+	}
 	if lim.Records > 0 {
 		n = min(n, lim.Records-l.b.Len())
 	}
@@ -380,11 +369,21 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 			}
 		}
 	}
-	// A record that exceeds a limit is sent alone.
-	if n <= 0 && l.b.Len() == 0 {
-		return 1
+	if l.b.Len() == 0 { // a record that exceeds a limit is sent alone
+		return max(n, 1)
 	}
 	return max(n, 0)
+}
+
+// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
+// batch are freed together, so until then calls need as many free slabs. If calls wait, or waited
+// for the previous batch, larger batches are better.
+func (r *reader) gatherNowLocked() int {
+	s := r.store
+	if s.callers.slabs.n > 0 || s.leases.waited {
+		return r.gatherMax
+	}
+	return min(r.gatherMax, max(1, len(s.pool.free)))
 }
 
 // look spins for a sealed slab before the reader sleeps. Without that, a caller that fills slabs

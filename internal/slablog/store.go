@@ -58,15 +58,7 @@ func (s *store) lock() {
 
 // unlock releases both locks, enables the fast path if possible, and wakes the consumer if
 // requested.
-func (s *store) unlock() {
-	s.front.reopenLocked()
-	ring := s.bell.toRingLocked()
-	s.mu.Unlock()
-	s.front.mu.Unlock()
-	if ring {
-		s.bell.ring()
-	}
-}
+func (s *store) unlock() { s.unlockSome(false) }
 
 // unread describes the records of the current block that are in no piece yet. They are younger than
 // all pieces. Copies of values in their slots are here, because mapped memory may fault.
@@ -217,14 +209,16 @@ func (s *store) lockSome() (half bool) {
 	return false
 }
 
-// unlockSome unlocks what lockSome has locked.
+// unlockSome unlocks what lockSome has locked, see unlock.
 func (s *store) unlockSome(half bool) {
 	if !half {
-		s.unlock()
-		return
+		s.front.reopenLocked()
 	}
 	ring := s.bell.toRingLocked()
 	s.mu.Unlock()
+	if !half {
+		s.front.mu.Unlock()
+	}
 	if ring {
 		s.bell.ring()
 	}

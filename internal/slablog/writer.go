@@ -3,6 +3,7 @@ package slablog
 import (
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"runtime"
 	"time"
 
@@ -34,26 +35,29 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	levels, err := resolveLevels(&r)
-	if err != nil {
-		return nil, nil, err
-	}
 	if r.OnError == nil {
 		r.OnError = callback.ToStderr[batch.Event]
 	}
 	w := &Writer{
 		conf: &config{
 			o: r, usual: policyOf(r.WhenFull), onImportant: policyOf(r.ImportantWhenFull),
-			consumer: c, born: time.Now(), levels: levels,
+			consumer: c, born: time.Now(),
 		},
 		store: new(store),
+	}
+	var errs [3]error
+	w.conf.flush, errs[0] = levelVar("FlushLevel", r.FlushLevel, slog.LevelError)
+	w.conf.reserve, errs[1] = levelVar("ReserveLevel", r.ReserveLevel, slog.LevelInfo)
+	w.conf.important, errs[2] = levelVar("ImportantLevel", r.ImportantLevel, slog.LevelError)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, nil, err
 	}
 	if w.conf.spills() && !c.Spills {
 		return nil, nil, errors.New("slab: Options.WhenFull is spill, but the consumer has no disk to move records to")
 	}
 	w.conf.events.SetOutput(r.Name, r.OnError)
 	_, _ = rand.Read(w.conf.id[:]) // never fails
-	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, end: noEnd, spins: runtime.GOMAXPROCS(0) > 1}
+	w.front = front{conf: w.conf, store: w.store, flush: w.conf.flush, end: noEnd, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
 	w.store.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	if err := w.openSlabs(c.Dictionary, c.Held); err != nil {
