@@ -72,8 +72,8 @@ func (s *store) countDropLocked(r batch.Reason, n int) {
 	if d.lasting {
 		return
 	}
-	d.lasting, d.before, d.reported = true, before, before
-	s.reportDropsLocked()
+	d.lasting, d.before = true, before
+	s.postDropsLocked("drop", slab.ErrDropped, before)
 	if d.timer == nil {
 		d.timer = time.AfterFunc(dropInterval, s.reportDrops)
 	} else {
@@ -91,17 +91,9 @@ func (s *store) reportDrops() {
 	case d.reported == s.book.Dropped:
 		s.endDropsLocked()
 	default:
-		s.reportDropsLocked()
+		s.postDropsLocked("drop", slab.ErrDropped, d.reported)
 		d.timer.Reset(dropInterval)
 	}
-}
-
-// reportDropsLocked reports the drops since the last report.
-func (s *store) reportDropsLocked() {
-	d := &s.book.series
-	n := s.dropsSinceLocked(&d.reported)
-	s.conf.events.PostEvent(batch.Event{Op: "drop", Err: slab.ErrDropped, Count: n.Total(), Dropped: n})
-	d.reported = s.book.Dropped
 }
 
 // endDropsLocked ends a series of drops, if one lasts, and reports its total.
@@ -109,9 +101,15 @@ func (s *store) endDropsLocked() {
 	if d := &s.book.series; d.lasting {
 		d.lasting = false
 		d.timer.Stop()
-		n := s.dropsSinceLocked(&d.before)
-		s.conf.events.PostEvent(batch.Event{Op: "drop-end", Count: n.Total(), Dropped: n})
+		s.postDropsLocked("drop-end", nil, d.before)
 	}
+}
+
+// postDropsLocked reports the drops that since does not contain.
+func (s *store) postDropsLocked(op string, err error, since batch.Drops) {
+	n := s.dropsSinceLocked(&since)
+	s.conf.events.PostEvent(batch.Event{Op: op, Err: err, Count: n.Total(), Dropped: n})
+	s.book.series.reported = s.book.Dropped
 }
 
 // dropsSinceLocked returns the drops that before does not contain.

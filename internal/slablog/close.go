@@ -90,10 +90,11 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 		return 0
 	}
 	// The crash-safe file keeps the records for the next process.
-	if lost, ok := s.crash.retainLocked(); ok && done {
+	if s.crash.mapped() {
+		if lost := s.crash.retainLocked(); !done {
+			return uint64(lost)
+		}
 		return 0
-	} else if ok {
-		return uint64(lost)
 	}
 	if !done {
 		s.life.become(abandoned)

@@ -11,7 +11,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/layout"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // crashSafe is the mapped memory of a Writer. store.mu guards it.
@@ -30,8 +29,9 @@ type crashSafe struct {
 	heapOnly      int      // number of pending oversize records that are not on disk
 }
 
-// openCrash creates the file of this process.
-func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*crashSafe, error) {
+// openCrash creates the file of this process, and makes its slabs those of s.
+func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe, error) {
+	o := &s.conf.o
 	f, err := crashfile.Create(o.Crash.Dir, crashfile.Layout{
 		SlabBytes: o.SlabBytes, SlabCount: o.SlabCount, Form: form, Oversize: budget(o), Dict: dict,
 	})
@@ -39,18 +39,22 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 		return nil, err
 	}
 	f.Enter() // the mapping has two users: the consumer until Leave, and the Writer until End
-	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
-	for i := range c.blocks {
+	c := &crashSafe{conf: s.conf, store: s, file: f}
+	for i := range o.SlabCount {
 		m := f.Slab(i)
 		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/layout.SlotBytes)
-		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
+		c.blocks = append(c.blocks, &block{mem: m, slots: slots, head: f.Head(i)})
 	}
+	s.pool.free = slices.Clone(c.blocks)
+	s.conf.id = f.ID() // the file outlives this process
+	c.watch = time.AfterFunc(time.Hour, c.watchSend)
+	c.watch.Stop()
 	return c, nil
 }
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
+	return c != nil && c.broken == nil && !c.ended
 }
 
 // try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.

@@ -3,8 +3,6 @@ package slablog
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -15,32 +13,29 @@ import (
 // openSlabs creates the blocks, in mapped memory if that is requested and possible. It adopts the
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
-	o := &w.conf.o
-	defer func() { w.front.checks = w.store.crash != nil || o.MaxRecord+layout.SlotBytes < o.SlabBytes }()
-	if o.Crash == nil {
-		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
-		return nil
+	s, o := w.store, &w.conf.o
+	var form crashfile.Form
+	if o.Crash != nil {
+		var err error
+		if form, err = crashfile.FormOf(o.Codec); err != nil {
+			return err
+		}
+		s.crash, err = openCrash(s, form, dict)
+		if err != nil && o.Crash.Required {
+			return err
+		}
+		if err != nil {
+			s.found.err = err
+			w.conf.events.Post("crash-safe", fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err), 0)
+		}
 	}
-	form, err := crashfile.FormOf(o.Codec)
-	if err != nil {
-		return err
+	if s.crash == nil {
+		s.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 	}
-	c, err := openCrash(o, form, dict)
-	switch {
-	case err == nil:
-		c.conf, c.store = w.conf, w.store
-		w.store.crash, w.store.pool.free = c, slices.Clone(c.blocks)
-		w.conf.id = c.file.ID() // the file outlives this process
-		c.watch = time.AfterFunc(time.Hour, w.store.crash.watchSend)
-		c.watch.Stop()
-	case o.Crash.Required:
-		return err
-	default:
-		w.store.found.err = err
-		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
-		w.conf.events.Post("crash-safe", fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err), 0)
+	w.front.checks = s.crash != nil || o.MaxRecord+layout.SlotBytes < o.SlabBytes
+	if o.Crash != nil {
+		s.found.adopt(form, dict, held)
 	}
-	w.store.found.adopt(form, dict, held)
 	return nil
 }
 
@@ -120,11 +115,8 @@ func (c *crashSafe) writeTombstonesLocked() {
 
 // retainLocked leaves every unsettled record in the crash-safe file for the next process, and
 // refuses waiting calls. Records without a copy in the file are dropped; lost is how many of these
-// are leased. retainLocked returns false if the file cannot keep the records.
-func (c *crashSafe) retainLocked() (lost int, ok bool) {
-	if !c.mapped() {
-		return 0, false
-	}
+// are leased.
+func (c *crashSafe) retainLocked() (lost int) {
 	c.file.Big.Close()
 	for _, l := range c.store.leases.list {
 		lost += min(c.withoutCopyLocked(l.pieces), l.open)
@@ -138,7 +130,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	}
 	c.store.life.become(retained)
 	c.store.refuseWaitersLocked()
-	return lost, true
+	return lost
 }
 
 // withoutCopyLocked returns the number of records larger than a slab that are not on disk. Their

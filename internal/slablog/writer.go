@@ -82,7 +82,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		err = w.WriteRecord(p, m)
 	} else { // WriteRecord, inlined, because a call would add a tenth to the cost
-		if !w.front.mu.TryLock() { // front.lock, inlined
+		if !w.front.mu.TryLock() { // front.lock, by hand, because the compiler does not inline it
 			w.front.wait()
 		}
 		if w.front.fits(len(p)) && m.Level < w.front.flush.Level() {
@@ -114,7 +114,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 			return w.putMapped(p, m)
 		}
 	}
-	if !w.front.mu.TryLock() { // front.lock, inlined
+	if !w.front.mu.TryLock() { // front.lock, by hand
 		w.front.wait()
 	}
 	if !w.front.fits(len(p)) || m.Level >= w.front.flush.Level() {
