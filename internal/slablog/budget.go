@@ -1,10 +1,6 @@
 package slablog
 
-import (
-	"slices"
-
-	"github.com/forebay-log/forebay/slab"
-)
+import "github.com/forebay-log/forebay/slab"
 
 // The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
 // buffer. While it exists, free slabs of at least the same total size are ceded: they release their
@@ -19,21 +15,24 @@ const neverCeded = 2
 // budget returns the maximum total size, in bytes, of pending records larger than a slab.
 func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord) }
 
-// pool contains the free slabs. It also counts the memory taken from them for records larger than a
-// slab.
+// pool contains the slabs that are not in use. It also counts the memory taken from them for records
+// larger than a slab.
 type pool struct {
-	free     []*block // the least recently used first
-	ceded    []*block // slabs that have released their memory for records larger than a slab
-	oversize int      // total size of such records in bytes
+	idle     []*block // the least recently used first
+	ceded    int      // number of slabs, the first ones in idle, that are ceded
+	oversize int      // total size in bytes of the records larger than a slab
 	slab     int      // size of a slab in bytes; set by New
-	maxCeded int      // number of slabs; set by New
+	maxCeded int      // maximum of ceded; set by New
 }
+
+// free returns the number of free slabs. Ceded slabs are not free.
+func (p *pool) free() int { return len(p.idle) - p.ceded }
 
 // takeLocked returns a free slab. The caller has checked that there is one.
 func (p *pool) takeLocked() *block {
-	k := len(p.free) - 1
-	b := p.free[k]
-	p.free = p.free[:k]
+	k := len(p.idle) - 1
+	b := p.idle[k]
+	p.idle = p.idle[:k]
 	if b.mem == nil { // the slab was ceded
 		b.fill(p.slab)
 	}
@@ -46,9 +45,9 @@ func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 // cedableLocked returns the number of slabs to cede for a record of n bytes, and whether so many
 // can be ceded. The record must not use the last reserved free slabs.
 func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
-	free := max(0, min(len(p.free)-reserved, p.maxCeded-len(p.ceded)))
-	k = p.slabsFor(p.oversize+n) - len(p.ceded)
-	return min(k, free), k <= free || p.oversize == 0
+	most := max(0, min(p.free()-reserved, p.maxCeded-p.ceded))
+	k = p.slabsFor(p.oversize+n) - p.ceded
+	return min(k, most), k <= most || p.oversize == 0
 }
 
 // cedeLocked reserves n bytes of the budget for a record larger than a slab. It returns false if so
@@ -58,13 +57,12 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	if !ok {
 		return false
 	}
-	for _, b := range p.free[:k] {
+	for _, b := range p.idle[p.ceded:][:k] {
 		if b.head == nil {
 			b.mem, b.slots = nil, nil
 		}
 	}
-	p.ceded = append(p.ceded, p.free[:k]...)
-	p.free = slices.Delete(p.free, 0, k)
+	p.ceded += k
 	p.oversize += n
 	return true
 }
@@ -73,8 +71,5 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 // after all other slabs.
 func (p *pool) takeBackLocked(n int) {
 	p.oversize -= n
-	if k := p.slabsFor(p.oversize); k < len(p.ceded) {
-		p.free = slices.Insert(p.free, 0, p.ceded[k:]...)
-		p.ceded = slices.Delete(p.ceded, k, len(p.ceded))
-	}
+	p.ceded = min(p.ceded, p.slabsFor(p.oversize))
 }

@@ -145,10 +145,8 @@ func TestBudgetHolds(t *testing.T) {
 						n += len(b.mem)
 					}
 				}
-				for _, list := range [][]*block{w.store.pool.free, w.store.pool.ceded} {
-					for _, b := range list {
-						add(b)
-					}
+				for _, b := range w.store.pool.idle {
+					add(b)
 				}
 				add(w.front.cur)
 				for i := range w.store.pieces.queued {

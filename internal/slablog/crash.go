@@ -45,7 +45,7 @@ func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe
 		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/layout.SlotBytes)
 		c.blocks = append(c.blocks, &block{mem: m, slots: slots, head: f.Head(i)})
 	}
-	s.pool.free = slices.Clone(c.blocks)
+	s.pool.idle = slices.Clone(c.blocks)
 	s.conf.id = f.ID() // the file outlives this process
 	c.watch = time.AfterFunc(time.Hour, c.watchSend)
 	c.watch.Stop()
@@ -108,10 +108,8 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	}
 	c.store.front.sealLocked()
 	c.heapSpare = newSlabs(0, c.conf.o.SlabCount)
-	for _, list := range [][]*block{c.store.pool.free, c.store.pool.ceded} {
-		for i := range list {
-			list[i] = c.takeSpareLocked()
-		}
+	for i := range c.store.pool.idle {
+		c.store.pool.idle[i] = c.takeSpareLocked()
 	}
 	_, lost := c.store.pieces.remove(func(p *piece) bool {
 		if p.blk.kind == oversize || c.rescueLocked(p) {

@@ -61,10 +61,10 @@ func (c *crashSafe) sumLocked(b *block) {
 	fault := c.try(b.sum)
 	c.store.lock()
 	c.file.Leave()
-	free := len(c.store.pool.free)
+	free := c.store.pool.free()
 	c.store.releaseLocked(b)
-	c.store.leases.freeAheadLocked(b)                               // impossible while the checksum was computed
-	if len(c.store.pool.free) > free && c.store.life == accepting { // the records of b were settled during the computation
+	c.store.leases.freeAheadLocked(b)                            // impossible while the checksum was computed
+	if c.store.pool.free() > free && c.store.life == accepting { // the records of b were settled during the computation
 		c.store.front.serveLocked()
 	}
 	if fault != nil {

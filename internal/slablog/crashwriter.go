@@ -30,7 +30,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 		}
 	}
 	if s.crash == nil {
-		s.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
+		s.pool.idle = newSlabs(o.SlabBytes, o.SlabCount)
 	}
 	w.front.checks = s.crash != nil || o.MaxRecord+layout.SlotBytes < o.SlabBytes
 	if o.Crash != nil {

@@ -15,7 +15,7 @@ func (s *store) evictLocked() bool {
 			s.evictOldestLocked(s.freesSlabLocked)
 		}
 	}
-	return len(s.pool.free) > 0
+	return s.pool.free() > 0
 }
 
 // queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
@@ -36,7 +36,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	if s.front.belowReserveLocked(m) {
 		return false
 	}
-	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // values after all evictable blocks are dropped
+	held, slabs := s.pool.oversize, len(s.pool.idle) // values after all evictable blocks are dropped
 	seen := map[*block]bool{}
 	for _, p := range s.pieces.queued {
 		switch b := p.blk; {
@@ -101,7 +101,7 @@ func (s *store) evictsLocked(b *block) bool {
 // for which a slab is ceded.
 func (s *store) freesSlabLocked(b *block) bool {
 	if b.kind == oversize {
-		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < len(s.pool.ceded)
+		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < s.pool.ceded
 	}
 	return s.evictsLocked(b)
 }

@@ -93,7 +93,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 		return false
 	}
 	// Only DropOldest evicts, and only if no slab is free.
-	if len(f.store.pool.free) == 0 && (!f.conf.policyFor(m.Level).evicts || !f.store.evictLocked()) {
+	if f.store.pool.free() == 0 && (!f.conf.policyFor(m.Level).evicts || !f.store.evictLocked()) {
 		return false
 	}
 	// The current block is sealed only when a free block is certain. If there is none, a smaller
@@ -121,7 +121,7 @@ func (f *front) reservedLocked(m batch.Meta) int {
 // remaining free slabs are reserved for more important records.
 func (f *front) belowReserveLocked(m batch.Meta) bool {
 	n := f.reservedLocked(m)
-	return n > 0 && len(f.store.pool.free) <= n
+	return n > 0 && f.store.pool.free() <= n
 }
 
 // sealLocked queues the unread records of the current block, which then accepts no more records.
@@ -137,7 +137,7 @@ func (f *front) sealLocked() {
 	f.store.sealed.Add(1)
 	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once.
 	if b.refs == 0 {
-		f.store.pool.free = append(f.store.pool.free, b)
+		f.store.pool.idle = append(f.store.pool.idle, b)
 	} else {
 		f.store.bell.wakeLocked()
 	}
@@ -162,7 +162,7 @@ func (f *front) beganLocked() {
 
 // freeBytesLocked returns the number of free bytes, including those of the current slab.
 func (f *front) freeBytesLocked() int {
-	n := len(f.store.pool.free) * f.conf.o.SlabBytes
+	n := f.store.pool.free() * f.conf.o.SlabBytes
 	if b := f.cur; b != nil {
 		n += b.room()
 	}
@@ -172,7 +172,7 @@ func (f *front) freeBytesLocked() int {
 // fewLocked reports whether few slabs are free although some writes never wait. Their records are
 // about to be dropped or to evict others.
 func (s *store) fewLocked() bool {
-	return (s.conf.usual.wait == 0 || s.conf.onImportant.wait == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+	return (s.conf.usual.wait == 0 || s.conf.onImportant.wait == 0) && s.pool.free() <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
 
 // pressLocked is called when the shortage has grown. It wakes the consumer if the consumer can

@@ -143,9 +143,9 @@ func (s *store) releaseLocked(b *block) {
 		}
 	case b.kind == rescued:
 	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
-		s.pool.free = append(s.pool.free, s.crash.takeSpareLocked())
+		s.pool.idle = append(s.pool.idle, s.crash.takeSpareLocked())
 	default:
-		s.pool.free = append(s.pool.free, b)
+		s.pool.idle = append(s.pool.idle, b)
 	}
 }
 

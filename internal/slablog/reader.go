@@ -302,7 +302,7 @@ func (r *reader) dueLocked() bool {
 func (r *reader) reachedLocked() bool {
 	l, s := &r.conf.consumer.Limits, r.store
 	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
-		len(s.pool.free) <= r.conf.o.SlabCount/4
+		s.pool.free() <= r.conf.o.SlabCount/4
 }
 
 // takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
@@ -383,7 +383,7 @@ func (r *reader) gatherNowLocked() int {
 	if s.callers.slabs.n > 0 || s.leases.waited {
 		return r.gatherMax
 	}
-	return min(r.gatherMax, max(1, len(s.pool.free)))
+	return min(r.gatherMax, max(1, s.pool.free()))
 }
 
 // look spins for a sealed slab before the reader sleeps. Without that, a caller that fills slabs

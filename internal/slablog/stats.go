@@ -19,7 +19,7 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 	st := slab.Stats{
 		Name: o.Name, Account: s.accountLocked(theirs), Refused: s.book.refused,
 		SlabCount: o.SlabCount, SlabBytes: o.SlabBytes,
-		SlabsInUse: o.SlabCount - len(s.pool.free), OversizeMem: s.pool.oversize,
+		SlabsInUse: o.SlabCount - s.pool.free(), OversizeMem: s.pool.oversize,
 		Waiting: s.callers.waitingLocked(), Waits: s.callers.calls, WaitTime: s.callers.time,
 	}
 	if b := s.front.cur; b != nil && s.front.unreadLocked() == 0 && b.refs == 0 {
@@ -79,7 +79,7 @@ const maxBurst = 24 * time.Hour
 // burstLeftLocked returns the time in which callers fill the free memory at the given rate, in
 // bytes per second, if the destination accepts nothing.
 func (s *store) burstLeftLocked(rate float64) time.Duration {
-	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
+	if s.pool.free() == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
 		return 0 // calls already wait for a slab, or records are already being dropped
 	}
 	free := float64(s.front.freeBytesLocked())

@@ -152,8 +152,7 @@ func (f *front) lock() {
 	}
 }
 
-// wait locks mu after a failed TryLock. It is a separate function, so that the compiler inlines
-// lock.
+// wait locks mu after a failed TryLock.
 func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
 const (

@@ -378,12 +378,12 @@ func (k *walk) waits() {
 	w := k.w
 	w.store.lock()
 	defer w.store.unlock()
-	if wt := w.store.callers.slabs.first(); wt != nil && (w.front.fitsLocked(len(wt.p)) || len(w.store.pool.free) > 0) {
-		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.store.pool.free))
+	if wt := w.store.callers.slabs.first(); wt != nil && (w.front.fitsLocked(len(wt.p)) || w.store.pool.free() > 0) {
+		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), w.store.pool.free())
 	}
 	if wt := w.store.callers.bigs.first(); wt != nil {
 		if _, ok := w.store.pool.cedableLocked(len(wt.p), w.front.reservedLocked(wt.m)); ok {
-			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.store.pool.oversize, len(w.store.pool.free))
+			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.store.pool.oversize, w.store.pool.free())
 		}
 	}
 }
