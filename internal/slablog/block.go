@@ -9,7 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A block is one slab: payload grows from the front, slots from the back.
+// A block is one slab, or the memory of a record that is larger: payload grows from the front, slots
+// from the back.
 //
 //	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
 //
@@ -17,23 +18,30 @@ import (
 // While the fast path is open, off and n of the current block are outdated: the front has the sizes
 // (see front.closeLocked). The bytes of records that belong to a piece are read without a lock,
 // because they do not change while the piece exists.
+//
+//	idle ──takeLocked, reset──▶ current ──sealLocked──▶ retired ──the last piece is gone──▶ idle
+//	                              ▲   │
+//	                              └───┘ rewindLocked, if all records are settled
 type block struct {
 	mem   []byte
 	slots []layout.Slot
 
-	off int // end of the payload
-	n   int // number of slots in use
+	// off is the end of the payload, and n the number of slots in use.
+	off, n int
 	// refs counts the pieces of this block that are queued or in flight. While it is not 0, the
 	// memory is not reused.
 	refs int
 	// retired reports that the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	kind    blockKind
-	unsafe  bool // has an oversize record that is not on disk
-	evicted bool // has an oversize record evicted by policy
-	summed  bool // the header contains a checksum
+	// unsafe and evicted describe the record of an oversize block with a crash-safe file: it is not
+	// on disk, or the policy has dropped it.
+	unsafe, evicted bool
 
-	head *crashfile.Head // header in mapped memory; nil on the heap
+	// head is the header of a slab in mapped memory, or nil. summed reports that it contains a
+	// checksum, or that one is being computed.
+	head   *crashfile.Head
+	summed bool
 }
 
 // blockKind is the kind of the memory of a block.
@@ -118,7 +126,7 @@ func (b *block) base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
-		off: len(p), n: 1, refs: 1, retired: true, kind: oversize,
+		off: len(p), n: 1, retired: true, kind: oversize,
 	}
 }
 

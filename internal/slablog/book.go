@@ -12,9 +12,11 @@ import (
 // read: Accepted lacks the tickets that were issued, and Pending is unused.
 type book struct {
 	batch.Account
-	series   dropSeries
-	retained int    // number of records left in the crash-safe file for the next start
-	refused  uint64 // number of writes after Close
+	series dropSeries
+	// retained is the number of records left in the crash-safe file for the next start.
+	retained int
+	// refused is the number of writes after Close. They are not accepted.
+	refused uint64
 }
 
 // droppedError wraps ErrDropped with the reason, without allocating.
@@ -73,7 +75,7 @@ func (s *store) countDropLocked(r batch.Reason, n int) {
 		return
 	}
 	d.lasting, d.before = true, before
-	s.postDropsLocked("drop", slab.ErrDropped, before)
+	s.postDropsLocked(batch.Event{Op: "drop", Err: slab.ErrDropped}, before)
 	if d.timer == nil {
 		d.timer = time.AfterFunc(dropInterval, s.reportDrops)
 	} else {
@@ -91,7 +93,7 @@ func (s *store) reportDrops() {
 	case d.reported == s.book.Dropped:
 		s.endDropsLocked()
 	default:
-		s.postDropsLocked("drop", slab.ErrDropped, d.reported)
+		s.postDropsLocked(batch.Event{Op: "drop", Err: slab.ErrDropped}, d.reported)
 		d.timer.Reset(dropInterval)
 	}
 }
@@ -101,14 +103,15 @@ func (s *store) endDropsLocked() {
 	if d := &s.book.series; d.lasting {
 		d.lasting = false
 		d.timer.Stop()
-		s.postDropsLocked("drop-end", nil, d.before)
+		s.postDropsLocked(batch.Event{Op: "drop-end"}, d.before)
 	}
 }
 
-// postDropsLocked reports the drops that since does not contain.
-func (s *store) postDropsLocked(op string, err error, since batch.Drops) {
-	n := s.dropsSinceLocked(&since)
-	s.conf.events.PostEvent(batch.Event{Op: op, Err: err, Count: n.Total(), Dropped: n})
+// postDropsLocked reports e with the drops that since does not contain.
+func (s *store) postDropsLocked(e batch.Event, since batch.Drops) {
+	e.Dropped = s.dropsSinceLocked(&since)
+	e.Count = e.Dropped.Total()
+	s.conf.events.PostEvent(e)
 	s.book.series.reported = s.book.Dropped
 }
 

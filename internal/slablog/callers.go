@@ -10,12 +10,13 @@ import (
 
 // callers contains the calls that wait for memory. store.mu guards it.
 type callers struct {
-	slabs    waiterList // calls waiting for a slab
-	bigs     waiterList // calls waiting for a separate buffer
-	spare    []*waiter  // unused waiters, for reuse
-	shortage shortage
-	calls    uint64        // number of writes that waited
-	time     time.Duration // total time of these waits
+	// slabs are the calls waiting for a slab, and bigs those waiting for a separate buffer.
+	slabs, bigs waiterList
+	spare       []*waiter // unused waiters, for reuse
+	shortage    shortage
+	// calls is the number of writes that waited, and time the total time of these waits.
+	calls uint64
+	time  time.Duration
 }
 
 // shortage is the worst outcome of a wait for memory since a slab was last freed.
@@ -45,14 +46,18 @@ func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 // answers. Therefore records are placed in the order of arrival, and only callers with a placed
 // record wake.
 type waiter struct {
-	p     []byte
-	m     batch.Meta
-	err   error
-	ch    chan struct{} // capacity 1
+	// p is memory of the caller, which waits until the record was copied.
+	p   []byte
+	m   batch.Meta
+	err error
+	// ch has capacity 1. It gets one value when the call is answered. err is set before.
+	ch    chan struct{}
 	timer *time.Timer
 
-	list *waiterList // nil after the answer
-	node ring.Ring   // the place in list; Value is the waiter
+	// list contains the waiter until the answer, and is nil afterwards. node is the place in it; its
+	// Value is the waiter.
+	list *waiterList
+	node ring.Ring
 }
 
 // A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes

@@ -13,20 +13,29 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// crashSafe is the mapped memory of a Writer. store.mu guards it.
+// crashSafe is the mapped memory of a Writer. store.mu guards it. See docs/CRASH-SAFETY.md for its
+// promises, and docs/format/crash-slabs.md for the file.
+//
+//	mapped ──a fault, or the file is not intact──▶ broken: all slabs are on the heap
+//	   └─────Log.End──▶ ended: the file is removed, or kept for the next process
 type crashSafe struct {
 	conf  *config
 	store *store
 
-	file   *crashfile.Memory
-	broken error       // error of the mapping; if set, the slabs are on the heap
+	file *crashfile.Memory
+	// broken is the error of the mapping. If it is set, the slabs are on the heap.
+	broken error
 	ended  bool        // Close has released the file
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
-	heapSpare     []*block // heap slabs that replace slabs of a broken mapping when these are freed
-	tombstonesDue bool     // a record larger than a slab was evicted since the lock was acquired
-	heapOnly      int      // number of pending oversize records that are not on disk
+	// heapSpare are the heap slabs that replace slabs of a broken mapping when these are freed.
+	// Until then, a lease may refer to the mapped slab.
+	heapSpare []*block
+	// tombstonesDue reports that a record larger than a slab was evicted since the lock was acquired.
+	// The call that evicted it writes the tombstone before it returns.
+	tombstonesDue bool
+	heapOnly      int // number of pending oversize records that are not on disk
 }
 
 // openCrash creates the file of this process, and makes its slabs those of s.
@@ -57,7 +66,8 @@ func (c *crashSafe) mapped() bool {
 	return c != nil && c.broken == nil && !c.ended
 }
 
-// try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.
+// try runs f, which accesses mapped memory. The error reports a memory fault in the mapping. The
+// effect of SetPanicOnFault is limited to this goroutine, so drivers cannot read mapped memory.
 func (c *crashSafe) try(f func()) (fault error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -106,6 +116,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 		c.store.book.retained = 0
 		return
 	}
+	// From here on, no new record goes to the file. Slabs in leases are replaced when they are freed.
 	c.store.front.sealLocked()
 	c.heapSpare = newSlabs(0, c.conf.o.SlabCount)
 	for i := range c.store.pool.idle {

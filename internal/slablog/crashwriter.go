@@ -102,15 +102,13 @@ func (f *front) catchStore(old bool, r any) {
 	f.store.unlock()
 }
 
-// writeTombstonesLocked writes the tombstones of oversize records evicted for a record that fits
-// into a slab. It unlocks mu during the file access.
-func (c *crashSafe) writeTombstonesLocked() {
-	if c != nil && c.tombstonesDue {
-		c.tombstonesDue = false
-		c.store.unlock()
-		c.file.Big.ApplyNotes()
-		c.store.lock()
-	}
+// applyNotesLocked writes the tombstones of evicted oversize records. It unlocks mu during the file
+// access.
+func (c *crashSafe) applyNotesLocked() {
+	c.tombstonesDue = false
+	c.store.unlock()
+	c.file.Big.ApplyNotes()
+	c.store.lock()
 }
 
 // retainLocked leaves every unsettled record in the crash-safe file for the next process, and

@@ -8,5 +8,32 @@
 // larger than a slab. Slabs that were freed to make room for such a buffer are allocated again
 // later. deliver.NewOutput is the only user.
 //
+// # Records
+//
+// A record has a slot in a [block], and belongs to one part of the log at a time:
+//
+//	current block ──cut──▶ piece in the queue ──Next──▶ piece of a Lease ──Settle──▶ gone
+//	      (unread)            │                              │
+//	                          └──DropOldest──▶ gone          └──Release frees the block
+//
+// A cut makes a [piece] of the records that the current block has received since the last cut. It is
+// made when the block is full, when its records have waited long enough, and before a record larger
+// than a slab, which is a piece by itself. A block is free when it is not the current one and all its
+// pieces are gone.
+//
+// # Locks
+//
+// A call that finds room locks front.mu, and the consumer between full slabs locks store.mu.
+// Everything else locks both, in this order (docs/adr/0014-split-the-writer-lock.md). The suffix
+// Locked in a name means that the caller holds both locks, or only store.mu if the type belongs to
+// the store and the comment of the method allows it.
+//
+// # Crash-safe memory
+//
+// The slabs may be in a mapped file, see crashSafe. Each access to mapped memory may fault, because
+// another process may truncate the file. So code that holds a lock reads mapped slots only within
+// crashSafe.try or guardLocked; what it needs more often is copied into the block, the piece or the
+// lease. After a fault the slabs are on the heap, and the same code continues with them.
+//
 // Errors begin with "slab: ", since to users they are errors of that package.
 package slablog

@@ -16,6 +16,11 @@ func (f *front) rewindLocked() {
 	}
 }
 
+// The front also contains the steps that give a record its place. They need both locks:
+//
+//	placeLocked ─▶ roomLocked ─▶ openLocked ─▶ evictLocked
+//	     └───▶ storedLocked      └─▶ sealLocked ─▶ cutLocked
+
 // storeFast implements block.store for a record on the heap that is not the first of its piece. It
 // is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
 // be saved across it.
@@ -86,7 +91,8 @@ func (f *front) storedLocked(m batch.Meta) {
 	}
 }
 
-// openLocked makes an empty block the current one. It returns false if no block is available.
+// openLocked makes an empty block the current one. It returns false if no block is available: then
+// the policy decides, and the current block stays.
 func (f *front) openLocked(m batch.Meta) bool {
 	point(ptOpenLocked)
 	if f.belowReserveLocked(m) {
@@ -135,7 +141,8 @@ func (f *front) sealLocked() {
 	f.cur = nil
 	b.retired = true
 	f.store.sealed.Add(1)
-	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once.
+	// Without pieces in the queue or in flight, nobody reads the block, and it is free at once. That
+	// is the case if all its records were settled while it was the current one.
 	if b.refs == 0 {
 		f.store.pool.idle = append(f.store.pool.idle, b)
 	} else {
@@ -183,7 +190,8 @@ func (s *store) pressLocked() {
 	}
 }
 
-// freedLocked stores the records of calls waiting for slabs.
+// freedLocked is called when memory was freed. It stores the records of waiting calls. The consumer
+// then looks for full slabs.
 func (s *store) freedLocked() {
 	// Log.End has already refused the waiting calls.
 	if s.life.cutShort() {
@@ -196,8 +204,9 @@ func (s *store) freedLocked() {
 	}
 }
 
-// serveLocked places the records of blocked writes, oldest first, while there is
-// room.
+// serveLocked places the records of blocked writes, oldest first, while there is room. A record that
+// finds no room stops the records behind it, so that none overtakes it. The two lists do not stop
+// each other, because they wait for different kinds of room.
 func (f *front) serveLocked() {
 	point(ptServeLocked)
 	q := f.store.callers

@@ -79,9 +79,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
 		if w.store.crash.mapped() { // because recovery must not return the records that this call has evicted
-			w.store.unlock()
-			w.store.crash.file.Big.ApplyNotes()
-			w.store.lock()
+			w.store.crash.applyNotesLocked()
 		}
 		return errClosed
 	}
@@ -93,7 +91,6 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		Stream: m.Stream, Level: clampLevel(m.Level),
 	}
 	w.front.next++
-	b.refs = 0
 	w.store.pushLocked(piece{blk: b, to: 1, first: s.Ticket, size: len(p), since: time.Since(w.conf.born)})
 	point(ptOversizeStoredLocked)
 	if m.Level >= w.front.flush.Level() {

@@ -4,9 +4,11 @@ import "time"
 
 // gauge contains the data for the rates and ages in Stats.
 type gauge struct {
-	rate     rateMeter
-	rewound  uint64        // number of bytes in slabs that were refilled without being sealed
-	parkedAt time.Duration // time at which the reader began to wait for a record
+	rate rateMeter
+	// rewound is the number of bytes in slabs that were refilled without being sealed.
+	rewound uint64
+	// parkedAt is the time since config.born at which the reader began to wait for a record.
+	parkedAt time.Duration
 }
 
 // rateMeter measures the rate at which a total grows. Stats and the first record of

@@ -15,32 +15,55 @@ import (
 //
 // At most half of the slabs are in unsettled leases. The remaining half is for callers, and for
 // DropOldest to drop. The lease of a mapped slab is a copy, because others can truncate the file.
+//
+//	        leased ──all records are settled──▶ settled ──Release──▶ reused
+//
+//	heap: the slabs are freed by Release, because the consumer reads them until then.
+//	copy: the slabs are freed when the lease is settled, in the order of the leases. So the file needs
+//	      only one number for the progress. freeAheadLocked describes the exception.
 type Lease struct {
-	s     *store
-	b     batch.Batch
-	mem   crashfile.Copy // memory of b, unless b is in slabs
-	found bool           // the records are those of a dead process
-	slabs int            // number of slabs of the lease, counted in leases.leased
+	s *store
+	b batch.Batch
+	// mem is the memory of b, unless b is in slabs.
+	mem crashfile.Copy
+	// found reports that the records are those of a dead process. Such a lease has no slabs.
+	found bool
+	// slabs is the number of slabs of the lease, which leases.leased includes until it is settled.
+	slabs int
 
 	// store.mu guards the fields below.
-	pieces   []piece
-	first    uint64 // ticket of the first record
-	n, open  int    // number of records, and number of unsettled records
+
+	// pieces are the records in slabs that are not freed yet.
+	pieces []piece
+	first  uint64 // ticket of the first record
+	// n is the number of records, and open the number of those that are not settled. n is stored,
+	// because copyOut replaces b without a lock.
+	n, open  int
 	released bool
-	behind   int           // number of settled records in later leases whose slabs are already free
-	at       int64         // time of the first record
-	since    time.Duration // time since config.born at which the first record was accepted, or slightly less
+	// behind is the number of settled records in later leases that have left leases.list.
+	behind int
+	// at is the time of the first record. since is the time since config.born at which it was
+	// accepted, or slightly less.
+	at    int64
+	since time.Duration
 }
 
 // leases contains the leases of a store. store.mu guards it.
 type leases struct {
-	store   *store
-	list    []*Lease // unsettled leases, oldest first; a settled copy stays until all older leases are settled
-	spare   []*Lease // unused leases, for reuse
-	leased  int      // number of slabs in unsettled leases
-	starved bool     // the reader waits until leased decreases
-	waited  bool     // calls waited for slabs when the last lease was settled
-	acked   uint64   // number of records in settled copies without an older unsettled lease
+	store *store
+	// list contains the unsettled leases, oldest first. A settled copy stays until all older leases
+	// are settled.
+	list  []*Lease
+	spare []*Lease // unused leases, for reuse
+	// leased is the number of slabs in unsettled leases. starved reports that the reader waits until
+	// it decreases.
+	leased  int
+	starved bool
+	// waited reports that calls waited for slabs when the last lease was settled.
+	waited bool
+	// acked is the number of records in settled copies without an older unsettled lease. The
+	// difference to the ticket up to which all records are settled is the number of evicted records.
+	acked uint64
 }
 
 // maxSpareLeases limits the number of leases kept for reuse.
@@ -138,7 +161,10 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 	}
 }
 
-// freeAheadLocked frees b if it is a slab whose records are all in settled leases. If b is the
+// freeAheadLocked frees b if it is a slab whose records are all in settled leases, although an older
+// lease is not settled. That lease may wait for hours, for example because its stream is held, and
+// the slabs of later leases must not wait with it. The file then has two more facts: the header of
+// the slab excludes the settled tickets, and a number explains why they are missing. If b is the
 // current slab, it is refilled from its start.
 func (ls *leases) freeAheadLocked(b *block) bool {
 	s := ls.store

@@ -14,16 +14,23 @@ type found struct {
 	store *store
 	conf  *config
 
-	files []*orphan // files whose records are delivered before those of this process
-	left  int       // number of unsettled records in these files
+	// files are the files whose records are delivered before those of this process, oldest first.
+	files []*orphan
+	// left is the number of their records that are not settled and not leased.
+	left  int
 	stats slab.CrashRecovery
-	err   error // reason why the slabs are on the heap despite Options.Crash
+	// err is the reason why the slabs are on the heap despite Options.Crash.
+	err error
 }
 
-// An orphan is the file of a dead process.
+// An orphan is the file of a dead process. All files are read when they are found, so that their
+// records are in the account from the start. Only the first one stays in memory; the others are read
+// again when their turn comes.
+//
+//	found, counted ─▶ loaded ─▶ streams translated ─▶ leased, batch by batch ─▶ removed
 type orphan struct {
 	*crashfile.Orphan
-	n int // number of unsettled records when the file was found
+	n int // number of unsettled records when the file was last read
 }
 
 // adopt adopts the files of dead processes in the directory and counts their records. It reports
@@ -137,6 +144,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if !o.Translated() {
 		f.translateNext()
 	}
+	// The previous lease is settled, or the reader would not be here.
 	o.Persist(o.Offered())
 	s := f.store
 	if o.Done() {

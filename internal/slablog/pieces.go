@@ -40,13 +40,17 @@ func (p *piece) part(from, to int) piece {
 	}
 }
 
-// pieces is a FIFO queue of pieces. It allocates only if records larger than a slab, or partial
+// pieces is a FIFO queue of pieces, in ticket order. Its pieces are also referred to by the field refs
+// of their blocks. It allocates only if records larger than a slab, or partial
 // flushes, make more pieces than there are slabs.
 type pieces struct {
-	queued []piece // oldest first; a part of mem
+	// queued has the oldest piece first. It is a part of mem, which is reused from its start when
+	// queued has reached its end.
+	queued []piece
 	mem    []piece
 
-	// Totals of the queued pieces.
+	// Totals of the queued pieces. They are maintained, because the reader compares them with the
+	// limits of the consumer each time it examines the store.
 	records int
 	bytes   int
 }
@@ -141,7 +145,7 @@ func (s *store) releaseLocked(b *block) {
 		if s.crash != nil {
 			s.crash.leaveBigLocked(b)
 		}
-	case b.kind == rescued:
+	case b.kind == rescued: // the garbage collector frees it
 	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
 		s.pool.idle = append(s.pool.idle, s.crash.takeSpareLocked())
 	default:

@@ -19,19 +19,25 @@ import (
 type store struct {
 	conf  *config
 	front *front
-	crash *crashSafe // nil if the slabs are on the heap; set by New
+	// crash is nil if the slabs were on the heap from the start. New sets it.
+	crash *crashSafe
 
-	sealed atomic.Uint32 // number of slabs sealed so far; the consumer reads it without a lock while it spins
+	// sealed is the number of slabs sealed so far. The consumer reads it without a lock while it
+	// spins.
+	sealed atomic.Uint32
 
-	mu      sync.Mutex
-	life    life
-	pool    pool
-	pieces  pieces // unread pieces, oldest first
-	unread  unread
+	mu   sync.Mutex
+	life life
+	pool pool
+	// pieces are the unread records of sealed slabs, and those that were cut from the current one.
+	// The records in unread follow them.
+	pieces pieces
+	unread unread
+	leases leases
+	// callers wait for room, and found contains records older than all others.
 	callers *callers
 	found   *found
 
-	leases   leases
 	book     book
 	progress progress
 	gauge    gauge
@@ -62,6 +68,9 @@ func (s *store) unlock() { s.unlockSome(false) }
 
 // unread describes the records of the current block that are in no piece yet. They are younger than
 // all pieces. Copies of values in their slots are here, because mapped memory may fault.
+//
+// It is valid if there is such a record. The first record is always stored on the slow path, which
+// sets first and since; see reopenLocked.
 type unread struct {
 	from  int           // slot of the first one
 	off   int           // offset of its payload
@@ -79,8 +88,11 @@ func (f *front) unreadLocked() int {
 
 // progress is the progress of the records, in tickets.
 type progress struct {
-	read uint64 // all records up to this ticket were leased
-	due  uint64 // records up to this ticket must not wait for a full slab: a Flush waits for them, or one is of FlushLevel
+	// All records up to the ticket read were leased when the reader last examined the store.
+	read uint64
+	// Records up to the ticket due must not wait for a full slab: a Flush waits for them, or the last
+	// of them is of FlushLevel.
+	due uint64
 }
 
 // pressing reports whether unread records must not wait for a full slab.
@@ -109,16 +121,22 @@ type front struct {
 	off  int            // offset of the payload of the next record
 	end  int            // end of the slot of the next record; noEnd forces the slow path
 	next uint64         // number of tickets issued so far
-	cur  *block
+	cur  *block         // nil before the first record, and if no slab was free
 	mu   sync.Mutex
 	_    [16]byte
 
-	flush  *slog.LevelVar // lowest level at which a record is sent at once
-	checks bool           // WriteRecord calls putChecked
-	spins  bool           // the machine has more than one processor
-	conf   *config
-	store  *store
-	_      [16]byte // pads a Writer to 128 bytes, so that the allocator aligns it to a cache line
+	// The fields below are set by New.
+
+	// flush is the lowest level at which a record is sent at once.
+	flush *slog.LevelVar
+	// checks reports that a write must compare its record with MaxRecord, or uses mapped memory.
+	checks bool
+	// spins reports that the machine has more than one processor.
+	spins bool
+	conf  *config
+	store *store
+	// The padding makes a Writer 128 bytes large, so that the allocator aligns it to a cache line.
+	_ [16]byte
 }
 
 // noEnd is a value of front.end with which no record fits.
@@ -137,7 +155,8 @@ func (f *front) closeLocked() {
 }
 
 // reopenLocked opens the fast path for the free part of the current block, unless the next write must
-// use the slow path. Both locks are held.
+// use the slow path: because it is the first one after a cut, because it must wait in line, wake the
+// consumer or be refused, or because the number of records in a slab is limited. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && f.unreadLocked() > 0 && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
@@ -152,7 +171,8 @@ func (f *front) lock() {
 	}
 }
 
-// wait locks mu after a failed TryLock.
+// wait locks mu after a failed TryLock. WriteRecord and Write contain the rest of lock, because the
+// compiler does not inline lock.
 func (f *front) wait() { spinLock(&f.mu, f.spins) }
 
 const (

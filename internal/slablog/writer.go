@@ -154,14 +154,13 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 		if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 			w.front.serveLocked()
 		}
-		w.store.crash.writeTombstonesLocked()
+		if c := w.store.crash; c != nil && c.tombstonesDue {
+			c.applyNotesLocked()
+		}
 		return nil
 	}
 	return w.fullLocked(p, m, &w.store.callers.slabs)
 }
-
-// Name returns Options.Name.
-func (w *Writer) Name() string { return w.conf.o.Name }
 
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.conf.o.Codec }
