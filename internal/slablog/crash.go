@@ -17,7 +17,7 @@ import (
 // promises, and docs/format/crash-slabs.md for the file.
 //
 //	mapped ──a fault, or the file is not intact──▶ broken: all slabs are on the heap
-//	   └─────Log.End──▶ ended: the file is removed, or kept for the next process
+//	   └─────Log.End──▶ closed or retained: the file is removed, or kept for the next process
 type crashSafe struct {
 	conf  *config
 	store *store
@@ -25,7 +25,6 @@ type crashSafe struct {
 	file *crashfile.Memory
 	// broken is the error of the mapping. If it is set, the slabs are on the heap.
 	broken error
-	ended  bool        // Close has released the file
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
@@ -63,7 +62,7 @@ func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && !c.ended
+	return c != nil && c.broken == nil && c.store.life <= closing
 }
 
 // try runs f, which accesses mapped memory. The error reports a memory fault in the mapping. The
@@ -111,11 +110,6 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	// If possible, the file tells the next process that it lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.conf.events.Post("crash-safe", cause, 0)
-	if c.store.life == retained { // all writes have ended, and the records in the file are lost
-		c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
-		c.store.book.retained = 0
-		return
-	}
 	// From here on, no new record goes to the file. Slabs in leases are replaced when they are freed.
 	c.store.front.sealLocked()
 	c.heapSpare = newSlabs(0, c.conf.o.SlabCount)

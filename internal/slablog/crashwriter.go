@@ -148,7 +148,6 @@ func (c *crashSafe) endCrashLocked() {
 		return
 	}
 	c.watch.Stop()
-	c.ended = true
 	if c.store.life == retained {
 		c.file.Release()
 	} else {

@@ -28,8 +28,6 @@ type reader struct {
 	deadline time.Duration // time at which the oldest record will have waited long enough, or never
 	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle, or never
 	last     uint64        // number of tickets issued when the fields above were set
-
-	forced bool // a partial slab may also be leased; guarded by store.mu
 }
 
 // never is a time that does not come.
@@ -109,7 +107,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armedAt < spinWorth
 	}
 	if len(s.pieces.queued) == 0 {
-		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
+		before, hurry := s.sealed.Load(), s.progress.pressing()
 		s.mu.Unlock()
 		if !r.spinning || hurry {
 			return nil, false
@@ -119,7 +117,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	}
 	// The first queued record is the oldest unread one, so the front need not be examined.
 	s.progress.read = s.pieces.queued[0].first - 1
-	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
+	if r.limited && (s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
 		return nil, false
 	}
@@ -175,7 +173,6 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		}
 		return l, again, false
 	}
-	r.forced = false
 	switch {
 	case s.life != accepting:
 		// The log has ended if no call waits, or if there is no lease whose release could make room
@@ -210,7 +207,9 @@ func (r *reader) resumeLocked() {
 	now := time.Since(r.conf.born)
 	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
 	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
-	r.forced = r.forced || now >= r.deadline || now >= r.idleAt && s.front.next == r.last
+	if (now >= r.deadline || now >= r.idleAt && s.front.next == r.last) && !r.busy() {
+		s.progress.due = max(s.progress.due, r.last)
+	}
 	r.armed = false
 }
 
@@ -285,8 +284,7 @@ func (r *reader) dueLocked() bool {
 	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
-	r.forced = r.forced && !r.busy()
-	force := r.forced || s.life != accepting || s.progress.pressing() ||
+	force := s.life != accepting || s.progress.pressing() ||
 		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
 	if force {
 		s.front.cutLocked()
@@ -344,8 +342,6 @@ func (r *reader) takeLocked() *Lease {
 	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
 	l.open = l.n
 	s.pieces.take(len(l.pieces), rest)
-	// With limits, the records that are due may need several leases.
-	r.forced = r.forced && r.limited && len(s.pieces.queued) > 0
 	s.leases.leased += l.slabs
 	s.leases.list = append(s.leases.list, l)
 	return l

@@ -90,8 +90,8 @@ func (f *front) unreadLocked() int {
 type progress struct {
 	// All records up to the ticket read were leased when the reader last examined the store.
 	read uint64
-	// Records up to the ticket due must not wait for a full slab: a Flush waits for them, or the last
-	// of them is of FlushLevel.
+	// Records up to the ticket due must not wait for a full slab: a Flush waits for them, they have
+	// waited long enough, or the last of them is of FlushLevel.
 	due uint64
 }
 
