@@ -19,7 +19,8 @@ type book struct {
 	refused uint64
 }
 
-// droppedError wraps ErrDropped with the reason, without allocating.
+// droppedError wraps ErrDropped with the reason. dropErrors has one for each reason, so that a drop
+// does not allocate.
 type droppedError batch.Reason
 
 var dropErrors = func() (e [len(batch.Drops{})]error) {

@@ -18,11 +18,13 @@ func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxReco
 // pool contains the slabs that are not in use. It also counts the memory taken from them for records
 // larger than a slab.
 type pool struct {
-	idle     []*block // the least recently used first
-	ceded    int      // number of slabs, the first ones in idle, that are ceded
-	oversize int      // total size in bytes of the records larger than a slab
-	slab     int      // size of a slab in bytes; set by New
-	maxCeded int      // maximum of ceded; set by New
+	// idle has the least recently used slab first. The first slabs are ceded.
+	idle  []*block
+	ceded int
+	// oversize is the total size in bytes of the records larger than a slab.
+	oversize int
+	// slab is the size of a slab in bytes, and maxCeded the maximum of ceded. New sets both.
+	slab, maxCeded int
 }
 
 // free returns the number of free slabs. Ceded slabs are not free.

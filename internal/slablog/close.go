@@ -6,6 +6,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
+// A log ends in these steps, which the consumer calls:
+//
+//	Close ─▶ Next, until it has ended or the time is over ─▶ Refuse ─▶ End ─▶ Leave
+
 // Close refuses further writes. Calls that wait for room are still served until [Log.Refuse] or
 // [Log.End]. Next leases the remaining records, including those in slabs that are not full.
 func (l *Log) Close() {
@@ -89,7 +93,8 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	if leased+unread == 0 {
 		return 0
 	}
-	// The crash-safe file keeps the records for the next process.
+	// The crash-safe file keeps the records for the next process. If the consumer still
+	// delivers some of them, these arrive twice.
 	if s.crash.mapped() {
 		if lost := s.crash.retainLocked(); !done {
 			return uint64(lost)

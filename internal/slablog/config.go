@@ -16,12 +16,15 @@ import (
 
 // config contains the values that New sets and that do not change afterwards.
 type config struct {
-	o           slab.Options
-	usual       policy // of o.WhenFull
-	onImportant policy // of o.ImportantWhenFull
-	consumer    Consumer
-	id          [16]byte // identifies the records together with their tickets; see batch.Batch.Origin
-	born        time.Time
+	o slab.Options
+	// usual is the policy of WhenFull, onImportant the policy of ImportantWhenFull.
+	usual, onImportant policy
+	consumer           Consumer
+	// id identifies the records together with their tickets; see batch.Batch.Origin.
+	id [16]byte
+	// born is the time of New. Times within the package count from it, because a time.Duration has a
+	// third of the size of a time.Time.
+	born time.Time
 	// The levels of Options are slog.LevelVars, because a write reads them for every record with a
 	// lock held, and must not call user code.
 	flush, reserve, important *slog.LevelVar

@@ -107,7 +107,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 		return
 	}
 	c.broken = cause
-	// If possible, the file tells the next process that it lacks the later records.
+	// If possible, note for the next process that the file lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.conf.events.Post("crash-safe", cause, 0)
 	// From here on, no new record goes to the file. Slabs in leases are replaced when they are freed.
@@ -134,7 +134,8 @@ func (c *crashSafe) takeSpareLocked() *block {
 	return b
 }
 
-// rescueLocked copies a queued piece to the heap. It returns false if the memory cannot be read.
+// rescueLocked copies a queued piece to the heap, into a separate block. It returns false if the
+// memory cannot be read, or no longer contains the records of the piece.
 func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	var data []byte
 	var slots []layout.Slot
@@ -160,8 +161,8 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 // is 0, it was read from such zeros.
 func (p *piece) sound() bool { return p.first != 0 && p.blk.slot(p.from).Ticket == p.first }
 
-// ackLocked stores the ticket up to which all records are settled, among them those in pieces. It is
-// called before the memory of these records is reused.
+// ackLocked stores the ticket up to which all records are settled, including the records in pieces. It
+// is called before the memory of these records is reused.
 func (c *crashSafe) ackLocked(pieces []piece) {
 	c.guardLocked(func() {
 		point(ptAckLocked)
@@ -194,7 +195,8 @@ func (c *crashSafe) noteAheadLocked() {
 	c.file.SetAhead(n)
 }
 
-// leaveBigLocked is called when an oversize record is no longer pending.
+// leaveBigLocked is called when an oversize record is no longer pending. Its frame is removed from the
+// table in the mapped file at once. The companion file learns of it with its next write.
 func (c *crashSafe) leaveBigLocked(b *block) {
 	switch ticket := b.slot(0).Ticket; {
 	case b.unsafe:

@@ -39,7 +39,9 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	return nil
 }
 
-// putMapped implements WriteRecord for a record that storeMapped has not stored.
+// putMapped implements WriteRecord for a record that storeMapped has not stored. The definition of a
+// stream must be in the file before the first record that uses it, or recovery could not interpret its
+// number.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.front.lock()
 	if !w.store.crash.file.KnowsStream(m.Stream) {
@@ -54,6 +56,10 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 // and no ticket issued, if the slabs are not mapped or the record needs the slow path. After a fault
 // the slabs are on the heap. It repeats the code of lock and block.store, because each call would
 // add a tenth to its cost.
+//
+// The order of the stores is that which recovery requires. Tickets that an earlier use may have left
+// in the memory are cleared first, then slot and payload are written, and the ticket is last. So a
+// process that dies in between leaves a slot without a ticket.
 func (f *front) storeMapped(p []byte, m batch.Meta) (stored bool) {
 	c := f.store.crash
 	if c == nil || len(p) > f.conf.o.MaxRecord {
@@ -114,6 +120,9 @@ func (c *crashSafe) applyNotesLocked() {
 // retainLocked leaves every unsettled record in the crash-safe file for the next process, and
 // refuses waiting calls. Records without a copy in the file are dropped; lost is how many of these
 // are leased.
+//
+// The order matters. The companion file is closed first, so that no call can add a record after the
+// count. The checksums come before the change of life, because they need the mapped memory.
 func (c *crashSafe) retainLocked() (lost int) {
 	c.file.Big.Close()
 	for _, l := range c.store.leases.list {

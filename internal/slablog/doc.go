@@ -18,22 +18,22 @@
 //
 // A cut makes a [piece] of the records that the current block has received since the last cut. It is
 // made when the block is full, when its records have waited long enough, and before a record larger
-// than a slab, which is a piece by itself. A block is free when it is not the current one and all its
+// than a slab, which is a separate piece. A block is free when it is not the current one and all its
 // pieces are gone.
 //
 // # Locks
 //
 // A call that finds room locks front.mu, and the consumer between full slabs locks store.mu.
 // Everything else locks both, in this order (docs/adr/0014-split-the-writer-lock.md). The suffix
-// Locked in a name means that the caller holds both locks, or only store.mu if the type belongs to
-// the store and the comment of the method allows it.
+// Locked in a name means that the caller holds the locks: both, except in the few methods that the
+// consumer calls with store.mu alone (see store.lockSome).
 //
 // # Crash-safe memory
 //
 // The slabs may be in a mapped file, see crashSafe. Each access to mapped memory may fault, because
 // another process may truncate the file. So code that holds a lock reads mapped slots only within
-// crashSafe.try or guardLocked; what it needs more often is copied into the block, the piece or the
-// lease. After a fault the slabs are on the heap, and the same code continues with them.
+// crashSafe.try or guardLocked. Values that it needs more often are copied into the block, the piece
+// or the lease. After a fault the slabs are on the heap, and the same code continues with them.
 //
 // Errors begin with "slab: ", since to users they are errors of that package.
 package slablog

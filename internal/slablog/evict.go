@@ -31,7 +31,7 @@ func (s *store) queuedOfLocked(b *block) (n int) {
 
 // evictForLocked makes room for a record of n bytes that is larger than a slab, and reserves that
 // room. It drops the oldest blocks. If too many slabs are being read, it drops nothing and returns
-// false.
+// false: so it first computes what dropping everything would free.
 func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	if s.front.belowReserveLocked(m) {
 		return false

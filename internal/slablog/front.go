@@ -205,7 +205,7 @@ func (s *store) freedLocked() {
 }
 
 // serveLocked places the records of blocked writes, oldest first, while there is room. A record that
-// finds no room stops the records behind it, so that none overtakes it. The two lists do not stop
+// finds no room stops the records after it, so that none overtakes it. The two lists do not stop
 // each other, because they wait for different kinds of room.
 func (f *front) serveLocked() {
 	point(ptServeLocked)

@@ -28,7 +28,8 @@ func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	}
 	w.store.book.Accepted++
 	w.store.last.pending++
-	// LastResort runs after this call has returned, so it needs a copy.
+	// LastResort runs after this call has returned, so it needs a copy. Until it has written the
+	// record, the record is pending.
 	w.store.last.writes.Post(append(make([]byte, 0, len(p)), p...))
 	return nil
 }
@@ -68,7 +69,12 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
-// then issues the ticket.
+// then issues the ticket, so the record has the place in the order at which its copy is complete:
+//
+//	reserve the budget ─▶ copy, unlocked ─▶ cut the current block, ticket, queue ─▶ file, unlocked
+//
+// The file access is last, because it needs the ticket, and other calls must not wait for the disk.
+// The record is then already in the queue, and may be delivered before it is on disk.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.store.unlock()
 	point(ptOversizeCopy)
@@ -106,6 +112,9 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 // fullLocked applies the when-full policy to a record for which there is no room. queue is the list
 // of the calls that wait for the same kind of room. mu is held on entry and return, but released
 // during a wait.
+//
+// If the wait succeeds, the goroutine that freed memory has stored the record, or, for a record
+// larger than a slab, reserved the budget. In both cases waiting calls are served in order.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, queue *waiterList) error {
 	c := w.store.callers
 	limit, big := w.conf.policyFor(m.Level).wait, queue == &c.bigs

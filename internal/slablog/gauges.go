@@ -11,10 +11,10 @@ type gauge struct {
 	parkedAt time.Duration
 }
 
-// rateMeter measures the rate at which a total grows. Stats and the first record of
-// each slab and flush update it.
+// rateMeter measures the rate at which a total grows. It is updated by Stats and by the first record
+// of each slab and flush, so most calls do not pay for it.
 type rateMeter struct {
-	old, mid sample
+	old, mid sample // old is one to two windows older than the time of an update
 }
 
 // A sample is the value of the total at a time.

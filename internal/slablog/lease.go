@@ -26,7 +26,7 @@ type Lease struct {
 	b batch.Batch
 	// mem is the memory of b, unless b is in slabs.
 	mem crashfile.Copy
-	// found reports that the records are those of a dead process. Such a lease has no slabs.
+	// found reports that a dead process has written the records. Such a lease has no slabs.
 	found bool
 	// slabs is the number of slabs of the lease, which leases.leased includes until it is settled.
 	slabs int

@@ -14,8 +14,10 @@ import (
 type marker struct {
 	at       time.Time   // time at which the last gap marker was made
 	reported batch.Drops // drops reported by all gap markers so far
-	bad      bool        // the last AppendMarker panicked or called runtime.Goexit
-	held     *Lease      // lease that follows the gap marker
+	// bad reports that the last AppendMarker panicked or called runtime.Goexit. Only the first failure
+	// of a series is an event.
+	bad  bool
+	held *Lease // lease that follows the gap marker
 }
 
 // markerEvery is the minimum time between two gap markers.
@@ -42,6 +44,7 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 		return nil
 	}
 	m.reported = drops
+	// The lease has no pieces and no open records, so it can be settled and released like any other.
 	slots := [1]layout.Slot{{Len: uint32(len(text)), Time: now.UnixNano(), Flags: layout.FlagMarker}}
 	l := &Lease{s: s} // with no record to settle
 	l.b.Codec = r.conf.o.Codec

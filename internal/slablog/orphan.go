@@ -14,7 +14,7 @@ type found struct {
 	store *store
 	conf  *config
 
-	// files are the files whose records are delivered before those of this process, oldest first.
+	// files are delivered before the records of this process, oldest first.
 	files []*orphan
 	// left is the number of their records that are not settled and not leased.
 	left  int
@@ -71,7 +71,9 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 	f.conf.events.Post("recover", r.Err, 0)
 }
 
-// countOrphan adds the records of a file to the account.
+// countOrphan adds the records of a file to the account. A lost record counts as recovered and as
+// dropped, so that the account shows it. countOrphan reports each kind of loss, and damage without a
+// loss.
 func (f *found) countOrphan(o *orphan) {
 	o.n = len(o.Records)
 	f.left += o.n
@@ -176,7 +178,8 @@ func (f *found) next(lim batch.Limits) *Lease {
 	return l
 }
 
-// loadOrphan reads the current file again. Records that are no longer in it count as corrupt.
+// loadOrphan reads the current file again, which another program may have changed since it was
+// counted. Records that are no longer in it count as corrupt, and new ones as recovered.
 func (f *found) loadOrphan(o *orphan) bool {
 	err := o.Load()
 	now := 0

@@ -16,11 +16,15 @@ type reader struct {
 	conf  *config
 	store *store
 
-	limited   bool // the consumer limits the size of a batch
-	gatherMax int  // maximum number of slabs per batch if the consumer does not limit it
-	few       int  // number of slabs that the reader waits for while it spins, and then leases together
+	// limited reports that the consumer limits the size of a batch. If not, gatherMax is the maximum
+	// number of slabs per batch.
+	limited   bool
+	gatherMax int
+	// few is the number of slabs that the reader waits for while it spins, and then leases together.
+	few int
 
-	spinning bool // the last wait was short, so a full slab is expected soon
+	// spinning reports that the last wait was short, so a full slab is expected soon.
+	spinning bool
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
 	armed    bool          // no full slab was found
@@ -65,7 +69,13 @@ func (r *reader) init(c *config, s *store) {
 	}
 }
 
-// next leases the oldest unread records. If it returns no lease, ended reports that no record will
+// next leases the oldest unread records:
+//
+//	nextHalf, with store.mu: whole slabs are queued, and there is no other work
+//	nextWhole, with both locks: everything else
+//	  records of dead processes ─▶ due records ─▶ wait: park, spin, or arm a timer
+//
+// If it returns no lease, ended reports that no record will
 // come, because the log is closed and empty, or was cut short.
 func (r *reader) next() (l *Lease, ended bool) {
 	s := r.store
@@ -115,7 +125,9 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.look(before)
 		return nil, true
 	}
-	// The first queued record is the oldest unread one, so the front need not be examined.
+	// The first queued record is the oldest unread one, so the front need not be examined. For a
+	// limited consumer, the queue must contain a batch of the maximum size, because a smaller one may
+	// have to be completed with records of the current slab.
 	s.progress.read = s.pieces.queued[0].first - 1
 	if r.limited && (s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
@@ -175,8 +187,8 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	}
 	switch {
 	case s.life != accepting:
-		// The log has ended if no call waits, or if there is no lease whose release could make room
-		// for the waiting calls.
+		// Everything that was accepted is leased. The log has ended if no call waits, or if there is no
+		// lease whose release could make room for the waiting calls.
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.bell.state = timed
 		s.unlock()
@@ -207,6 +219,7 @@ func (r *reader) resumeLocked() {
 	now := time.Since(r.conf.born)
 	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
 	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
+	// Only records that were there when the wait began are due now. Later ones may still fill a slab.
 	if (now >= r.deadline || now >= r.idleAt && s.front.next == r.last) && !r.busy() {
 		s.progress.due = max(s.progress.due, r.last)
 	}
@@ -303,8 +316,8 @@ func (r *reader) reachedLocked() bool {
 		s.pool.free() <= r.conf.o.SlabCount/4
 }
 
-// takeLocked leases the oldest pieces, up to the limits. It returns nil if the maximum number of slabs
-// is leased.
+// takeLocked leases the oldest pieces, up to the limits. The queue must not be empty. It returns nil
+// if the maximum number of slabs is leased. A mapped slab is then copied without the locks.
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	point(ptTakeLocked)
@@ -400,7 +413,8 @@ func (r *reader) look(before uint32) {
 	r.spinning = s.sealed.Load() != before
 }
 
-// corrupt drops the records of l, whose memory was damaged during the copy.
+// corrupt drops the records of l, whose memory was damaged during the copy. They are in no queue, so
+// toHeapLocked has not dropped them.
 func (r *reader) corrupt(l *Lease) {
 	s := r.store
 	s.lock()

@@ -22,8 +22,9 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 		SlabsInUse: o.SlabCount - s.pool.free(), OversizeMem: s.pool.oversize,
 		Waiting: s.callers.waitingLocked(), Waits: s.callers.calls, WaitTime: s.callers.time,
 	}
+	// A current slab without records is not in use, although it is not in the pool.
 	if b := s.front.cur; b != nil && s.front.unreadLocked() == 0 && b.refs == 0 {
-		st.SlabsInUse-- // the current slab is empty
+		st.SlabsInUse--
 	}
 	st.Recovery = s.found.stats
 	unsafe := s.found.err
@@ -89,7 +90,10 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 	return time.Duration(free / rate * float64(time.Second))
 }
 
-// oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted.
+// oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted. It
+// looks for that record in leases, in the queue and in the current block, which follow each other in
+// the order of acceptance. The age counts from the time of the record, which is not known if it is 0.
+// In mapped memory it is not read, and the age counts from the acceptance.
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.unread.since
