@@ -3,7 +3,8 @@ package slablog
 // A bell wakes the waiting consumer of a store.
 type bell struct {
 	state consumerState
-	ch    chan struct{} // capacity 1
+	// ch has capacity 1, so ringing several times before the consumer looks has the effect of one.
+	ch chan struct{}
 }
 
 // consumerState is the state of the consumer in the view of the store. A call that stores a record

@@ -122,7 +122,8 @@ func (b *block) fill(size int) {
 // base returns the start of the memory.
 func (b *block) base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b.mem)) }
 
-// newOversize returns a block that contains only a copy of p.
+// newOversize returns a block that contains only a copy of p, with an empty slot. It is retired from
+// the start: it never becomes the current block, and is freed with its only piece.
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),

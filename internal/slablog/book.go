@@ -60,7 +60,8 @@ type dropSeries struct {
 	lasting  bool
 	before   batch.Drops // drops before the series
 	reported batch.Drops // drops up to the last report
-	timer    *time.Timer // runs store.reportDrops at the end of each interval; nil before the first series
+	// timer runs store.reportDrops at the end of each interval. It is nil before the first series.
+	timer *time.Timer
 }
 
 // countDropLocked counts n accepted records as dropped, and begins a series of drops unless one

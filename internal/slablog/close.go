@@ -81,7 +81,8 @@ func (l *Log) Leave() {
 	}
 }
 
-// settleLeftLocked accounts for the records that are left at the end; see [Log.End].
+// settleLeftLocked accounts for the records that are left at the end; see [Log.End]. Afterwards no
+// lease has open records.
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	for _, l := range s.leases.list {
 		if l.found { // the records of a dead process stay in its file

@@ -97,12 +97,14 @@ func Resolve(o slab.Options) (slab.Options, error) {
 	o.SlabBytes = cmp.Or(o.SlabBytes, layout.DefaultSlabBytes)
 	o.SlabCount = cmp.Or(o.SlabCount, defaultSlabCount)
 	o.MaxRecord = cmp.Or(o.MaxRecord, layout.DefaultMaxRecord)
+	// With FlushIdle, records that keep arriving must have time to fill a slab.
 	o.FlushInterval = cmp.Or(o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, defaultCloseTimeout)
 	o.WhenFull = cmp.Or(o.WhenFull, slab.BlockFor(layout.DefaultBlockFor))
 	o.ImportantWhenFull = cmp.Or(o.ImportantWhenFull, o.WhenFull)
 	check(o.SlabBytes >= layout.MinSlabBytes && o.SlabBytes <= layout.MaxSlabBytes,
 		"SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", layout.MinSlabBytes, layout.MaxSlabBytes))
+	// Slots are stored from the end of a slab, so its size is a whole number of slots.
 	o.SlabBytes = (o.SlabBytes + layout.SlotBytes - 1) / layout.SlotBytes * layout.SlotBytes
 	check(o.SlabCount >= 2 && o.SlabCount <= layout.MaxSlabCount,
 		"SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", layout.MaxSlabCount))

@@ -19,7 +19,6 @@ import (
 //	mapped ──a fault, or the file is not intact──▶ broken: all slabs are on the heap
 //	   └─────Log.End──▶ closed or retained: the file is removed, or kept for the next process
 type crashSafe struct {
-	conf  *config
 	store *store
 
 	file *crashfile.Memory
@@ -47,7 +46,7 @@ func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe
 		return nil, err
 	}
 	f.Enter() // the mapping has two users: the consumer until Leave, and the Writer until End
-	c := &crashSafe{conf: s.conf, store: s, file: f}
+	c := &crashSafe{store: s, file: f}
 	for i := range o.SlabCount {
 		m := f.Slab(i)
 		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/layout.SlotBytes)
@@ -109,10 +108,10 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	c.broken = cause
 	// If possible, note for the next process that the file lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
-	c.conf.events.Post("crash-safe", cause, 0)
+	c.store.conf.events.Post("crash-safe", cause, 0)
 	// From here on, no new record goes to the file. Slabs in leases are replaced when they are freed.
 	c.store.front.sealLocked()
-	c.heapSpare = newSlabs(0, c.conf.o.SlabCount)
+	c.heapSpare = newSlabs(0, c.store.conf.o.SlabCount)
 	for i := range c.store.pool.idle {
 		c.store.pool.idle[i] = c.takeSpareLocked()
 	}
@@ -226,7 +225,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error 
 	big.Note(s.Ticket, crashfile.FrameDue)
 	c.store.unlock()
 	point(ptBigKeep)
-	err := big.Store(p, s, budget(&c.conf.o))
+	err := big.Store(p, s, budget(&c.store.conf.o))
 	c.store.lock()
 	switch {
 	case c.store.life == retained: // the record is in the file or counted as dropped; see retainLocked
@@ -237,7 +236,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error 
 	case err == nil:
 		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
 		point(ptBigNotedLocked)
-	case c.conf.o.Crash.Required && c.store.dropQueuedLocked(b, batch.Failed) > 0:
+	case c.store.conf.o.Crash.Required && c.store.dropQueuedLocked(b, batch.Failed) > 0:
 		c.guardLocked(func() { c.file.Evict(1) })
 		if c.store.callers.waitingLocked() > 0 {
 			c.store.front.serveLocked()
@@ -247,7 +246,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error 
 		b.unsafe = true
 		c.addHeapOnlyLocked(1)
 		if c.heapOnly == 1 {
-			c.conf.events.Post("crash-safe", fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err), 1)
+			c.store.conf.events.Post("crash-safe", fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err), 1)
 		}
 	}
 	return nil

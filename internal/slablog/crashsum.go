@@ -25,9 +25,6 @@ func (b *block) sum() {
 	point(ptSummed)
 }
 
-// needsSum reports whether b has records and no checksum.
-func (b *block) needsSum() bool { return b.n > 0 && !b.summed }
-
 // watchAfter is the delay before the first watchSend for leased records, and its interval.
 const watchAfter = 100 * time.Millisecond
 
@@ -43,7 +40,8 @@ func (c *crashSafe) watchSend() {
 		c.toHeapLocked(err)
 		return
 	}
-	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.needsSum() }
+	// Only sealed slabs with pieces wait. Nothing is stored in them any more.
+	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.n > 0 && !b.summed }
 	for i := slices.IndexFunc(c.blocks, waits); i >= 0; i = slices.IndexFunc(c.blocks, waits) {
 		if c.sumLocked(c.blocks[i]); c.store.life.cutShort() || !c.mapped() {
 			return
@@ -81,7 +79,7 @@ func (c *crashSafe) sumAllLocked() {
 	for _, b := range c.blocks {
 		if b.refs == 0 && (b != c.store.front.cur || b.n == 0) {
 			_ = c.try(b.markEmpty)
-		} else if b.needsSum() {
+		} else if b.n > 0 && !b.summed {
 			b.summed = c.try(b.sum) == nil
 		}
 	}

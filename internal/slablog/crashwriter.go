@@ -183,7 +183,7 @@ func (c *crashSafe) learnStream(id uint32) {
 		}
 	})
 	if err != nil {
-		c.conf.events.Post("crash-safe", fmt.Errorf(
+		c.store.conf.events.Post("crash-safe", fmt.Errorf(
 			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err), 0)
 	}
 }

@@ -37,7 +37,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		return false
 	}
 	held, slabs := s.pool.oversize, len(s.pool.idle) // values after all evictable blocks are dropped
-	seen := map[*block]bool{}
+	seen := map[*block]bool{}                        // a slab may have several pieces
 	for _, p := range s.pieces.queued {
 		switch b := p.blk; {
 		case b.kind == oversize:

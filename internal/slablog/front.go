@@ -18,8 +18,9 @@ func (f *front) rewindLocked() {
 
 // The front also contains the steps that give a record its place. They need both locks:
 //
-//	placeLocked ─▶ roomLocked ─▶ openLocked ─▶ evictLocked
-//	     └───▶ storedLocked      └─▶ sealLocked ─▶ cutLocked
+//	placeLocked ─▶ openLocked, if the current slab is full ─▶ evictLocked
+//	     │             └─▶ sealLocked ─▶ cutLocked
+//	     └───▶ block.store ─▶ storedLocked
 
 // storeFast implements block.store for a record on the heap that is not the first of its piece. It
 // is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
@@ -57,7 +58,7 @@ func (f *front) resetLocked() (faulted bool) {
 // placeLocked stores p if a slab has room for it. The ticket is issued when the record is stored,
 // because mapped memory may fault.
 func (f *front) placeLocked(p []byte, m batch.Meta) bool {
-	if !f.roomLocked(len(p), m) {
+	if !f.fitsLocked(len(p)) && !f.openLocked(m) {
 		return false
 	}
 	b, ticket := f.cur, f.next+1
@@ -69,11 +70,6 @@ func (f *front) placeLocked(p []byte, m batch.Meta) bool {
 	f.next = ticket
 	f.storedLocked(m)
 	return true
-}
-
-// roomLocked makes room for n bytes in the current block. It returns false if that is impossible.
-func (f *front) roomLocked(n int, m batch.Meta) bool {
-	return f.fitsLocked(n) || f.openLocked(m)
 }
 
 // storedLocked is called after a record with the metadata m was stored. It updates the gauges and

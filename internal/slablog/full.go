@@ -157,7 +157,8 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, queue *waiterList) error {
 }
 
 // await waits for the answer to wt, for at most limit. A negative limit means no limit. await
-// returns true if the limit was reached. After half of the limit, it wakes the consumer.
+// returns true if the limit was reached. After half of the limit, it wakes the consumer, which then
+// has as much time again to make room. Without a limit, it wakes the consumer after stuckAfter.
 func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)

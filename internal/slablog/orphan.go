@@ -12,7 +12,6 @@ import (
 // found contains the files of dead processes. store.mu guards files, left and stats.
 type found struct {
 	store *store
-	conf  *config
 
 	// files are delivered before the records of this process, oldest first.
 	files []*orphan
@@ -37,8 +36,8 @@ type orphan struct {
 // errors, which do not prevent the start of the Writer.
 func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
 	a := crashfile.Adoption{
-		Dir: f.conf.o.Crash.Dir, Dict: dict, Held: held,
-		Codec: f.conf.o.Codec, Form: form, Other: f.conf.o.Crash.Codec,
+		Dir: f.store.conf.o.Crash.Dir, Dict: dict, Held: held,
+		Codec: f.store.conf.o.Codec, Form: form, Other: f.store.conf.o.Crash.Codec,
 	}
 	if f.store.crash != nil {
 		a.Own = f.store.crash.file.Path()
@@ -57,7 +56,7 @@ func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile
 		f.files = append(f.files, o)
 	}
 	if f.left > 0 {
-		f.conf.events.Post("recovered-from-disk", nil, uint64(f.left))
+		f.store.conf.events.Post("recovered-from-disk", nil, uint64(f.left))
 	}
 }
 
@@ -68,7 +67,7 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 		f.stats.DamagedFiles++
 		f.store.unlock()
 	}
-	f.conf.events.Post("recover", r.Err, 0)
+	f.store.conf.events.Post("recover", r.Err, 0)
 }
 
 // countOrphan adds the records of a file to the account. A lost record counts as recovered and as
@@ -90,7 +89,7 @@ func (f *found) countOrphan(o *orphan) {
 	f.store.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
 	f.store.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
 	report := func(n uint64, format string, args ...any) {
-		f.conf.events.Post("recover", fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...), n)
+		f.store.conf.events.Post("recover", fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...), n)
 	}
 	if o.IsDamaged() {
 		r.DamagedFiles++
@@ -133,7 +132,7 @@ func (f *found) translateNext() {
 	if whole && n > 0 {
 		f.stats.DamagedFiles++
 	}
-	f.conf.events.Post("recover", err, uint64(n))
+	f.store.conf.events.Post("recover", err, uint64(n))
 }
 
 // next leases the next records of a dead process. When all records of a file are delivered and the
@@ -158,8 +157,8 @@ func (f *found) next(lim batch.Limits) *Lease {
 		return nil
 	}
 	point(ptRecover)
-	if lim.Bytes <= 0 || lim.Bytes > f.conf.o.SlabBytes {
-		lim.Bytes = f.conf.o.SlabBytes
+	if lim.Bytes <= 0 || lim.Bytes > f.store.conf.o.SlabBytes {
+		lim.Bytes = f.store.conf.o.SlabBytes
 	}
 	s.lock()
 	l := s.leases.newLocked()
@@ -172,7 +171,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if s.life.cutShort() {
 		return nil
 	}
-	l.found, l.open, l.at, l.since = true, l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.conf.born)
+	l.found, l.open, l.at, l.since = true, l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.store.conf.born)
 	s.leases.list = append(s.leases.list, l)
 	f.left -= l.open
 	return l

@@ -69,7 +69,8 @@ func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	return a
 }
 
-// pendingSlabLocked returns the number of unread records.
+// pendingSlabLocked returns the number of unread records. It counts entries and is not derived from
+// other counters, so that Account.Check is a real check.
 func (s *store) pendingSlabLocked() uint64 {
 	return uint64(s.pieces.records + s.front.unreadLocked())
 }

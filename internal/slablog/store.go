@@ -52,7 +52,7 @@ func (s *store) init(c *config, f *front) {
 	s.pool = pool{slab: c.o.SlabBytes, maxCeded: c.o.SlabCount - neverCeded}
 	s.bell.ch = make(chan struct{}, 1)
 	s.leases.store = s
-	s.callers, s.found = new(callers), &found{store: s, conf: c}
+	s.callers, s.found = new(callers), &found{store: s}
 }
 
 // lock locks front.mu and mu.

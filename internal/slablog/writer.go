@@ -93,6 +93,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		err = w.putSlow(p, m)
 	}
+	// An oversize record is an error even though it is dropped and counted, because no policy could
+	// have accepted it.
 	if err != nil && (!errors.Is(err, slab.ErrDropped) || errors.Is(err, slab.ErrOversize)) {
 		return 0, err
 	}
