@@ -164,27 +164,43 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		return l, l == nil, false
 	}
 	if r.dueLocked() {
-		switch {
-		case !s.crash.mapped():
-			l = r.takeLocked()
-		case damage != nil:
-			s.crash.toHeapLocked(damage)
-			again = true
-		default:
-			again = s.crash.guardLocked(func() { l = r.takeLocked() })
-		}
-		if l == nil && !again { // the maximum number of slabs is already leased
-			r.armLocked()
-		}
-		s.unlock()
-		if l != nil && s.crash != nil {
-			if s.crash.watch.Reset(watchAfter); !l.copyOut() {
-				r.corrupt(l)
-				return nil, true, false
-			}
-		}
+		l, again = r.leaseLocked(damage)
 		return l, again, false
 	}
+	again, ended = r.waitLocked()
+	return nil, again, ended
+}
+
+// leaseLocked leases due records and releases both locks. If the mapped memory is damaged, the slabs
+// move to the heap, and again requests another attempt.
+func (r *reader) leaseLocked(damage error) (l *Lease, again bool) {
+	s := r.store
+	switch {
+	case !s.crash.mapped():
+		l = r.takeLocked()
+	case damage != nil:
+		s.crash.toHeapLocked(damage)
+		again = true
+	default:
+		again = s.crash.guardLocked(func() { l = r.takeLocked() })
+	}
+	if l == nil && !again { // the maximum number of slabs is already leased
+		r.armLocked()
+	}
+	s.unlock()
+	if l != nil && s.crash != nil {
+		if s.crash.watch.Reset(watchAfter); !l.copyOut() {
+			r.corrupt(l)
+			return nil, true
+		}
+	}
+	return l, again
+}
+
+// waitLocked is called if no records are due. It releases both locks. again requests another attempt;
+// ended reports that no record will come.
+func (r *reader) waitLocked() (again, ended bool) {
+	s := r.store
 	switch {
 	case s.life != accepting:
 		// Everything that was accepted is leased. The log has ended if no call waits, or if there is no
@@ -204,7 +220,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		s.unlock()
 		point(ptSleep)
 	}
-	return nil, again, ended
+	return again, ended
 }
 
 // resumeLocked is called when the reader examines the store. If a partial slab has waited long
