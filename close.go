@@ -81,7 +81,7 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 	case <-c.done:
 		return c.report, c.err
 	case <-ctx.Done():
-		return Report{}, fmt.Errorf("forebay: another Close is in progress: %w", ctx.Err())
+		return Report{}, fmt.Errorf("forebay: another Close: %w", closetime.Late(ctx))
 	}
 }
 
@@ -107,7 +107,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
 		}
 		if n := out.Pending.Inflight; n > 0 && o.direct != nil && o.first && out.Err != nil {
-			out.Err = fmt.Errorf("%w; pending in a write that has not returned: %s", out.Err, plural.Records(n))
+			out.Err = fmt.Errorf("%w; %s in a write that has not returned", out.Err, plural.Records(n))
 		}
 		errs[i] = out.Err
 	}
@@ -181,7 +181,7 @@ func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, d
 	}
 	for i := range results {
 		if results[i].unfinished {
-			results[i].err = fmt.Errorf("forebay: output %s: not finished in time: %w", c.outputs[i].name, context.Cause(until))
+			results[i].err = fmt.Errorf("forebay: output %s: %w", c.outputs[i].name, closetime.Late(until))
 		}
 	}
 	return results
@@ -251,7 +251,7 @@ func (o *output) exclusively(ctx context.Context, f func() error) error {
 		return f()
 	}
 	if err := o.direct.lockCtx(ctx); err != nil {
-		return fmt.Errorf("stuck in a write: %w", err)
+		return closetime.Late(ctx)
 	}
 	defer o.direct.unlockCtx(false)
 	return f()

@@ -618,7 +618,7 @@ func TestCloseCountsHangingWrites(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			rep, err := r.Close(ctx)
-			if text := fmt.Sprint(err); !strings.Contains(text, "output w: ") || strings.Count(text, "pending in a write that has not returned: 3 records") != 1 || rep.Outputs[0].Pending.Inflight != 3 {
+			if text := fmt.Sprint(err); !strings.Contains(text, "output w: ") || strings.Count(text, "; 3 records in a write that has not returned") != 1 || rep.Outputs[0].Pending.Inflight != 3 {
 				t.Errorf("closes %v: %s; %v", closes, text, rep)
 			}
 			close(stall)

@@ -63,7 +63,7 @@ func (l *Logger) Close() error {
 		return err
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "forebay: close: %v\n", err)
+		fmt.Fprintln(os.Stderr, err)
 	}
 	for _, o := range rep.Outputs {
 		dropped := o.Dropped

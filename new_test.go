@@ -324,7 +324,7 @@ func TestLoggerCloseReportsLosses(t *testing.T) {
 		}
 		_ = log.Close() // writes nothing more
 	})
-	if !strings.HasPrefix(stderr, "forebay: close: forebay: output x: ") || !strings.Contains(stderr, "it is down") || strings.Count(stderr, "\n") != 1 {
+	if !strings.HasPrefix(stderr, "forebay: output x: deliver: close: ") || !strings.Contains(stderr, "it is down") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("standard error has %q", stderr)
 	}
 }

@@ -145,10 +145,10 @@ func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 		select {
 		case e = <-ch:
 		case <-grace.C:
-			e.close = fmt.Errorf("deliver: close: the destination did not end in time: %w", context.Cause(ctx))
+			e.close = fmt.Errorf("deliver: close: the destination: %w", closetime.Late(ctx))
 		}
 	}
-	if err := d.unflushed(e.flush); err != nil {
+	if err := d.unflushed(ctx, e.flush); err != nil {
 		e.flush = err
 	}
 	return e
@@ -175,7 +175,7 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 
 // unflushed returns an error if the destination may still buffer accepted records: those delivered
 // since its last successful Flush. The parameter why is the error of its last Flush, or nil.
-func (d *driver) unflushed(why error) error {
+func (d *driver) unflushed(ctx context.Context, why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
 		return nil
@@ -183,11 +183,10 @@ func (d *driver) unflushed(why error) error {
 	if w, ok := d.dest.(interface{ buffers() bool }); ok && !w.buffers() {
 		return nil
 	}
-	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination accepted them and did not flush them"
-	if why == nil {
-		why = context.DeadlineExceeded
+	if why == nil || closetime.OutOfTime(why) {
+		why = closetime.Late(ctx)
 	}
-	return fmt.Errorf("%s: %w", text, why)
+	return fmt.Errorf("deliver: close: %s may be lost: the destination accepted them and did not flush them: %w", plural.Records(n), why)
 }
 
 // endErrors are the errors of the last calls of a destination. Only an error of Flush means that

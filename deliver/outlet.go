@@ -88,7 +88,6 @@ type closeOnce struct {
 
 	report batch.Report
 	err    error
-	driver endErrors // errors of the destination; err includes them
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)

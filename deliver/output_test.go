@@ -198,7 +198,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 			{"refused", sendTo(refuse), nil, false, "3 records lost (poison=3)"},
 			{"refused before", sendTo(refuse), nil, true, ""},
 			{"dead letters", sendTo(refuse), letters, false, ""},
-			{"gone", sendTo(gone), nil, false, "3 records lost (failed=3); the destination: the reader is gone"},
+			{"gone", sendTo(gone), nil, false, "3 records lost (failed=3): the reader is gone"},
 			{"unclosed", closing{sendTo(takesAll), func() error { return errors.New("disk full") }}, nil, false, "disk full"},
 			{"well", sendTo(takesAll), nil, false, ""},
 		} {

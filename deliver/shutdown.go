@@ -28,7 +28,7 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 		s.report, s.err = end(ctx)
 		close(s.ended)
 	} else if err := o.awaitEnd(ctx); err != nil {
-		return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close is in progress: %w", err)
+		return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another Close: %w", closetime.Late(ctx))
 	}
 	return s.report, s.err
 }
@@ -42,10 +42,10 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 // spool. Records that neither accepts stay in crash-safe memory, or are dropped with [batch.Shutdown];
 // Report.Unknown is the number of those that were sent and not answered. Records in the spool are
 // delivered as long as the destination works and has time. The others stay pending there for the next
-// process. The spool is not closed. The error has the number of records dropped by stop.
-func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
+// process. The spool is not closed. The error has the number of records lost by stop.
+func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
+	before, failed := o.Account().Dropped, o.dead.failed.Load()
 	o.intake.log.Close()
-	before := o.Account()
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // shortens the delays before the machine learns that the log has ended
 	o.awaitLoop(ctx, deadline)
@@ -53,24 +53,59 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	unknown += o.intake.log.End(ctx, isClosed(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
-	o.end.driver = o.driver.end(ctx, isClosed(o.done))
+	last := o.driver.end(ctx, isClosed(o.done))
 	o.brk.subscribers.close()
-	r = batch.Report{Account: o.Account(), Unknown: unknown}
-	if n := r.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
+	r := batch.Report{Account: o.Account(), Unknown: unknown}
+	err := o.lossError(ctx, &before, failed, &r)
+	switch {
+	case err != nil:
+		err = errors.Join(err, last.flush)
+	case ctx.Err() != nil:
+		err = last.fault()
+	default:
+		err = last.err()
 	}
-	err = errors.Join(err, o.end.driver.err())
 	o.events.Wait(context.WithoutCancel(ctx))
 	return r, err
 }
 
-// whyOver returns the reason why the time of Close is over. If ctx has not ended, its deadline is
-// so near that the remaining time is reserved for accounting.
-func whyOver(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+// lossError returns the error of a Close that lost records, or nil if it lost none. before has the
+// records dropped before Close, and failed is the number of dead letters that had failed by then. If
+// dead letters are written, a refused record is lost only if its dead letter is missing. Records
+// dropped by Slab.WhenFull are not included.
+func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint64, r *batch.Report) error {
+	var lost batch.Drops
+	for _, why := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
+		lost[why] = r.Dropped[why] - min(before[why], r.Dropped[why])
 	}
-	return context.DeadlineExceeded
+	var waiting uint64 // number of refused records whose dead letter is not written yet
+	if o.set.opt.DeadLetter != nil {
+		unwritten := o.dead.unwritten()
+		lost[batch.Poison] = unwritten - min(unwritten, failed)
+		waiting = unwritten - min(unwritten, o.dead.failed.Load())
+	}
+	n := lost.Total()
+	if n == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
+	if r.Unknown > 0 {
+		text += fmt.Sprintf(", %d of them unknown", r.Unknown)
+	}
+	if waiting > 0 {
+		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", waiting)
+	}
+	reason := o.Stats().LastError
+	if reason != "" {
+		reason = ": " + reason
+	}
+	if lost[batch.Shutdown] == 0 {
+		return errors.New(text + reason)
+	}
+	if !o.set.spools() {
+		reason += "; give Close more time, or use a spool"
+	}
+	return fmt.Errorf("%s: %w%s", text, closetime.Late(ctx), reason)
 }
 
 // awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop

@@ -192,7 +192,7 @@ func TestCloseUnknown(t *testing.T) {
 		d.answer(2, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
 		began := time.Now()
 		r, err := shutdown(x, 10*time.Second)
-		if err == nil || !strings.Contains(err.Error(), "26 records not delivered") || !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil || !strings.Contains(err.Error(), "26 records lost (shutdown=26)") || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		if d := time.Since(began); d < 9*time.Second || d > 10*time.Second+2*closeGrace {
@@ -656,7 +656,7 @@ func TestCloseOfDestination(t *testing.T) {
 		{"fails", func(context.Context) error { return oops }, oops, ""},
 		{"panics", func(context.Context) error { panic("no") }, nil, "panicked: no"},
 		{"exits", func(context.Context) error { runtime.Goexit(); return nil }, errGoexit, ""},
-		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "did not end in time"},
+		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, nil, ""},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			x := mustNew(t, struct {

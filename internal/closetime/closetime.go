@@ -59,6 +59,25 @@ func OutOfTime(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
+// Late returns the error of an operation that has not finished when ctx ends, or shortly before. It
+// wraps the cause of ctx. Its text is that of the cause, or "not finished in time" for a deadline, so
+// that messages need not repeat it.
+func Late(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(cause, context.DeadlineExceeded) {
+		return errLate
+	}
+	return cause
+}
+
+var errLate error = lateError{}
+
+// lateError is the type of errLate.
+type lateError struct{}
+
+func (lateError) Error() string { return "not finished in time" }
+func (lateError) Unwrap() error { return context.DeadlineExceeded }
+
 // Hang is the additional time for a part of a Close that abandons hanging operations.
 const Hang = 200 * time.Millisecond
 
