@@ -9,8 +9,7 @@ import (
 )
 
 // accounting enters the outcomes of records in the ledger, and removes entries without open records
-// from the queue. Answers of the session and of the error handler are processed in two steps: the
-// method apply computes the result, and the method enter changes the account.
+// from the queue.
 type accounting struct {
 	set    *settings
 	led    *ledger
@@ -21,63 +20,47 @@ type accounting struct {
 	suspects uint64
 }
 
-// An answered is the result of applying an Outcome to the records of an entry.
-type answered struct {
-	open, refused int          // numbers of open and of refused records
-	rest, bad     *batch.Batch // rest has the open records, bad the refused ones; nil: none
-	took          tally        // accepted records, without those counted in lost
-	lost          uint64       // number of refused records that the Outcome does not name (Outcome.Unnamed)
-}
-
-// apply divides the records of e into open, refused and accepted ones, according to the outcome o.
-// It changes neither e nor the account. In a tally, gap markers count as bytes but not as records.
-func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
-	n := e.b.Len()
-	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
-	a.took = tally{countable(e.b), e.b.Bytes()}
-	if a.open > 0 { // a new batch, so that a late answer to e.b is ignored
-		a.rest = e.b.Select(nil, o.Open.Append(nil, n))
-		a.took.less(a.rest)
+// enter accounts for the records of e that the outcome o settles or refuses. handler is set if o came
+// from the error handler. It returns the numbers of open records, which e keeps, and of refused ones.
+// If none is open, the caller removes e from the queue.
+func (k *accounting) enter(e *entry, o *batch.Outcome, handler bool) (open, refused int) {
+	b, n := e.b, e.b.Len()
+	open, refused = o.Open.Len(n), o.Refused.Len(n)
+	taken, size := countable(b), b.Bytes() // gap markers are included in size only
+	if open > 0 {
+		e.b = b.Select(nil, o.Open.Append(nil, n))
+		taken -= countable(e.b)
+		size -= e.b.Bytes()
 	}
-	if a.refused > 0 {
-		a.bad = e.b.Select(nil, o.Refused.Append(nil, n))
-		a.took.less(a.bad)
+	if refused > 0 {
+		bad := b.Select(nil, o.Refused.Append(nil, n))
+		taken -= countable(bad)
+		size -= bad.Bytes()
+		k.refuse(e.h.lease, bad, o.Refusal)
 	}
-	if a.lost = min(uint64(o.Unnamed), a.took.records); a.lost > 0 { // Unnamed may include gap markers, which are not in a.took.records
-		a.took.bytes -= int(uint64(a.took.bytes) * a.lost / a.took.records) // an estimate: lost records have the average size
-		a.took.records -= a.lost
+	// Unnamed may include gap markers, which are not in taken.
+	unnamed := min(uint64(o.Unnamed), taken)
+	if unnamed > 0 {
+		k.countRefused(unnamed, o.Refusal)
+		size -= int(uint64(size) * unnamed / taken) // an estimate: these records have the average size
 	}
-	return a
-}
-
-// enter accounts for the records of e, where a is the result of apply for the outcome o. handler is
-// set if o came from the error handler. If a.open is 0, the caller removes e from the queue.
-func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
-	if a.lost > 0 {
-		k.countRefused(a.lost, o.Refusal)
-	}
-	drops := batch.Drops{batch.Poison: a.lost}
+	a := batch.Account{Delivered: taken - unnamed, Dropped: batch.Drops{batch.Poison: unnamed}}
 	if handler {
-		k.led.settle(e.h.lease, tally{}, a.took.records, drops)
-	} else {
-		k.led.settle(e.h.lease, a.took, 0, drops)
+		a.Handled, a.Delivered, size = a.Delivered, 0, 0
 	}
-	if a.bad != nil {
-		k.refuse(e.h.lease, a.bad, o.Refusal)
-	}
-	if a.rest != nil {
-		e.b = a.rest
-	}
+	k.led.settle(e.h.lease, a, size)
+	return open, refused + int(unnamed)
 }
 
 // drop accounts for all records of e as dropped for the given reason. It removes e from the queue
 // and returns the number of records.
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
-	var d batch.Drops
-	d[why] = countable(e.b)
-	k.led.settle(e.h.lease, tally{}, 0, d)
+	var a batch.Account
+	n := countable(e.b)
+	a.Dropped[why] = n
+	k.led.settle(e.h.lease, a, 0)
 	k.queue.remove(e)
-	return d[why]
+	return n
 }
 
 // dropBatch drops e and all waiting or parked entries of the same batch, and returns the number of
@@ -95,14 +78,13 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 }
 
 // refuse accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
-// them. The dead letters come first, because they copy the records, whose memory may be reused
-// after settling.
+// them.
 func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
 	k.countRefused(n, why)
 	k.set.deadLetter(b, why)
-	k.led.settle(from, tally{}, 0, batch.Drops{batch.Poison: n})
+	k.led.settle(from, batch.Account{Dropped: batch.Drops{batch.Poison: n}}, 0)
 }
 
 // countRefused counts n records that the destination will never accept. It posts an event for the
@@ -158,11 +140,9 @@ func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	case 0:
 		return k.drop(e, batch.Expired)
 	}
-	before := countable(e.b)
-	// The remaining records keep their order and their memory.
-	e.b = e.b.Select(nil, keep)
-	var d batch.Drops
-	d[batch.Expired] = before - countable(e.b)
-	k.led.settle(e.h.lease, tally{}, 0, d)
-	return d[batch.Expired]
+	n := countable(e.b)
+	e.b = e.b.Select(nil, keep) // the remaining records keep their order and their memory
+	n -= countable(e.b)
+	k.led.settle(e.h.lease, batch.Account{Dropped: batch.Drops{batch.Expired: n}}, 0)
+	return n
 }

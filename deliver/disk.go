@@ -4,9 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/outputhook"
-	"github.com/forebay-log/forebay/internal/poison"
 )
 
 // disk is the machine's view of the spool: which batches the spool has handed out, and whether it
@@ -73,12 +71,22 @@ func (d *disk) reportEmpty() {
 // handedOut returns the number of batches in out with at least one entry that is not parked.
 // Batches with only parked entries may wait for hours, and must not use up the window.
 func (d *disk) handedOut() (n int) {
-	for _, h := range d.out {
-		if h.parts > h.parked {
+	var last *holder // the entries of a batch are next to each other
+	for _, e := range d.queue.ring {
+		if e.rest != parked && !e.inMemory() && e.h != last {
+			last = e.h
 			n++
 		}
 	}
 	return n
+}
+
+// last returns the number of the last batch that the spool has handed out.
+func (d *disk) last() uint64 {
+	if n := len(d.out); n > 0 {
+		return d.out[n-1].seq
+	}
+	return d.acked
 }
 
 // mayPull reports whether the loop should read a batch from the spool now.
@@ -89,11 +97,7 @@ func (d *disk) mayPull(now time.Time) bool {
 // pulled adds a batch that the spool has handed out, with its number seq. A batch that the spool
 // has combined has the numbers after that of the previous batch, up to seq.
 func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
-	before := d.acked
-	if n := len(d.out); n > 0 {
-		before = d.out[n-1].seq
-	}
-	h := &holder{lease: out, owner: ofSpool, first: min(before+1, seq), seq: seq}
+	h := &holder{lease: out, owner: ofSpool, first: min(d.last()+1, seq), seq: seq}
 	d.out = append(d.out, h)
 	d.queue.insert(d.queue.entryOf(h, out.b, now))
 }
@@ -125,8 +129,8 @@ func (d *disk) staysOut(e *entry) bool {
 //
 // If got is seq, the entry refers to out from now on, and its old memory is freed when the session
 // has answered. If got is not seq, the entry leaves the queue, and out, if not nil, is a batch that
-// an earlier process left. If the session has e, the entry becomes an orphan: its answer is
-// ignored, because the records will be sent again.
+// an earlier process left. If the session has e, it is given up, because the records will be sent
+// again after older ones.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, got uint64, err error) {
 	if err != nil {
 		d.led.readSpill(nil)
@@ -145,20 +149,13 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 		if out != nil {
 			d.pulled(now, out, got)
 		}
-		wasSent := e.place == sent
-		d.queue.remove(e)
-		if wasSent { // the answer to e is ignored, but the session must still give it
-			d.queue.put(e, sent)
-			e.orphan, e.kind, e.b = true, poison.Queued, new(batch.Batch)
-			d.sess.regroup = true
+		if e.place == sent {
+			d.sess.giveUp()
 		}
+		d.queue.remove(e)
 		return
 	}
 	h := &holder{lease: out, owner: ofSpool, first: seq, seq: seq, parts: 1}
-	if e.rest == parked {
-		h.parked = 1
-		old.parked--
-	}
 	d.out = append(d.out, h)
 	e.h, e.b = h, out.b // the session reads the memory of old until it answers
 	old.parts--
@@ -185,15 +182,9 @@ func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
 		case e.inMemory() && e.h.no > no || !e.inMemory() && e.h.first > seq:
 		case e.rest == parked:
 			parkedRecords += uint64(e.b.Len())
-		case e.inMemory():
+		default:
 			open = true
 		}
 	}
-	last := d.acked
-	for _, h := range d.out {
-		if last = h.seq; h.first <= seq && h.parts > h.parked {
-			open = true
-		}
-	}
-	return open || d.backlog && last < seq, parkedRecords
+	return open || d.backlog && d.last() < seq, parkedRecords
 }

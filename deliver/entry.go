@@ -16,8 +16,7 @@ import (
 //	   ▼         │
 //	parked ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
 //
-// An entry is removed when all its records are settled, dropped or in the spool. If the session has
-// an entry that goes into the spool, the entry stays sent until it is answered.
+// An entry is removed when all its records are settled, dropped or in the spool.
 type place uint8
 
 const (
@@ -51,7 +50,6 @@ type entry struct {
 	unknown bool         // the session got e and has not answered
 	before  bool         // an earlier session got e and did not answer
 	cut     bool         // the circuit limits the batch, so records were split off
-	orphan  bool         // the records are in the spool; the answer is awaited and ignored
 
 	tried bool // the handler did not accept e during its share of the time of Close
 

@@ -396,8 +396,8 @@ func (w *simulation) checkIdle() {
 
 func (w *simulation) left() string {
 	m := w.m
-	return fmt.Sprintf("%d in the queue, %d of them parked, %d batches of the spool handed out, %d batches given, %d in the spool, session %d, %d in flight, phase %d, circuit %d",
-		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.awaited, m.poison.Phase(), m.brk.state())
+	return fmt.Sprintf("%d in the queue, %d batches of the spool handed out, %d batches given, %d in the spool, session %d, %d in flight, phase %d, circuit %d",
+		len(m.queue.ring), len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.awaited, m.poison.Phase(), m.brk.state())
 }
 
 // ---- all states -------------------------------------------------------------

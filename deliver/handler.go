@@ -101,50 +101,30 @@ type guarded struct {
 	errors atomic.Uint64
 }
 
-// copied is a copy of a batch. Handlers and dead letters get copies, because their calls may
-// outlive the lease. Parked records are copied, so that their slabs can be freed.
-type copied struct {
-	b     batch.Batch
-	data  []byte
-	slots []layout.Slot
-}
-
-// maxKeptCopy is the maximum size in bytes of a buffer that is kept for reuse.
-const maxKeptCopy = 4 << 20
-
-// set makes c a copy of b.
-func (c *copied) set(b *batch.Batch) {
-	if cap(c.data) > maxKeptCopy && b.Bytes() <= maxKeptCopy {
-		c.data, c.slots = nil, nil
-	}
-	c.data, c.slots = c.data[:0], c.slots[:0]
+// copyOf returns a copy of b. Handlers and dead letters get copies, because their calls may outlive the
+// lease. Parked records are copied, so that their slabs can be freed.
+func copyOf(b *batch.Batch) *batch.Batch {
+	data := make([]byte, 0, b.Bytes())
+	slots := make([]layout.Slot, 0, b.Len())
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		c.slots = r.AppendSlots(c.slots, uint32(len(c.data)))
-		c.data = append(c.data, r.Data()...)
+		slots = r.AppendSlots(slots, uint32(len(data)))
+		data = append(data, r.Data()...)
 	}
-	c.b.Reset()
-	c.b.Codec, c.b.Origin = b.Codec, b.Origin
-	c.b.Add(layout.NewRun(c.data, c.slots))
-}
-
-func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
-	return &guarded{h: h, timeout: timeout}
+	c := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
+	c.Add(layout.NewRun(data, slots))
+	return c
 }
 
 // call offers b to the handler and passes it the cause. From then on the handler owns the memory of
-// b. Calls do not overlap.
-func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
-	o := g.ask(ctx, cause, b)
-	if o.Err() != nil {
-		g.errors.Add(1)
-	}
-	return o
-}
-
-// ask is like call, but does not count errors. If an earlier call has not returned, ask returns an
-// error without calling the handler, because two calls would overlap.
-func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+// b. Calls do not overlap: if an earlier call has not returned, call returns an error without calling
+// the handler.
+func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) (o batch.Outcome) {
+	defer func() {
+		if o.Err() != nil {
+			g.errors.Add(1)
+		}
+	}()
 	select {
 	case <-g.late: // this late outcome is ignored, because its records were offered again or sent
 		g.late = nil
@@ -165,12 +145,12 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 		ch <- o
 	}()
 	select {
-	case o := <-ch:
+	case o = <-ch:
 		return o
 	case <-ctx.Done():
 	}
 	select {
-	case o := <-ch: // the outcome arrived just before the time limit
+	case o = <-ch: // the outcome arrived just before the time limit
 		return o
 	default:
 		g.late = ch

@@ -196,7 +196,7 @@ func (k *intake) sendNow(l lease) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.health.budget.success()
-		o.led.settle(l, tally{leasedRecords(b), size}, 0, batch.Drops{})
+		o.led.settle(l, batch.Account{Delivered: leasedRecords(b)}, size)
 		o.publish()
 		l.Release()
 		return

@@ -58,5 +58,4 @@ type holder struct {
 	first   uint64 // for a combined batch, its first number, or a smaller number that no other batch has
 	parts   int    // number of entries that refer to it
 	pins    int    // number of entries that a session may still read
-	parked  int    // number of parked entries that refer to it
 }

@@ -45,30 +45,15 @@ func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	return true
 }
 
-// A tally is the number of records that a destination accepted from a batch, and their size. Gap
-// markers are included in the size only.
-type tally struct {
-	records uint64
-	bytes   int // gap markers included
-}
-
-// less subtracts the records of b.
-func (t *tally) less(b *batch.Batch) {
-	t.records -= countable(b)
-	t.bytes -= b.Bytes()
-}
-
-// settle accounts for records of a lease: t contains the delivered records, handled is the number
-// of handled records, and dropped contains the dropped ones. After close, settle does nothing.
-func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
-	n := t.records + handled + dropped.Total()
+// settle accounts for records of a lease, which a has as delivered, handled or dropped. size is the
+// number of delivered bytes, gap markers included. After close, settle does nothing.
+func (l *ledger) settle(from lease, a batch.Account, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.withdrawLocked(from, n) {
-		return
+	if l.withdrawLocked(from, a.Delivered+a.Handled+a.Dropped.Total()) {
+		l.acc.Add(a)
+		l.bytes += uint64(size)
 	}
-	l.acc.Add(batch.Account{Delivered: t.records, Handled: handled, Dropped: dropped})
-	l.bytes += uint64(t.bytes)
 }
 
 // spillFrom is called when n records of a lease were appended to the spool. out is the batch that

@@ -26,20 +26,18 @@ type deadLetters struct {
 	failing episode
 }
 
-// A letter is a dead letter: a copy of records, with the reason why they are refused.
+// A letter is a dead letter: a copy of records, with the reason why they are refused. If that is an
+// unacceptedError, the output did not accept the record, which is in no account of the destination.
 type letter struct {
-	b     *copied
+	b     *batch.Batch
 	cause error
-	kind  letterKind
 }
 
-// letterKind is the kind of the records in a letter.
-type letterKind uint8
-
-const (
-	aboutRefused    letterKind = iota // records that the destination refused
-	aboutUnaccepted                   // a record that the output did not accept; it is in no account of the destination
-)
+// isRefused reports whether the destination refused the records of l.
+func (l *letter) isRefused() bool {
+	_, unaccepted := l.cause.(unacceptedError)
+	return !unaccepted
+}
 
 const (
 	// maxLetters is the number of waiting letters at which sending stops.
@@ -52,7 +50,7 @@ const (
 func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter, wake func()) *deadLetters {
 	l := &deadLetters{events: ev, wake: wake}
 	if h != nil {
-		l.g = newGuarded(h, timeout)
+		l.g = &guarded{h: h, timeout: timeout}
 	}
 	return l
 }
@@ -68,7 +66,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	skips, _ := cause.(interface{ NoDeadLetter(k int) bool })
 	reasons, _ := cause.(interface{ DeadLetterCause(k int) error })
 	if skips == nil && reasons == nil {
-		l.add(b, cause, aboutRefused)
+		l.add(b, cause)
 		return
 	}
 	var causes []error
@@ -88,7 +86,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 		of[text] = append(of[text], k)
 	}
 	for _, why := range causes {
-		l.add(b.Select(nil, of[why.Error()]), why, aboutRefused)
+		l.add(b.Select(nil, of[why.Error()]), why)
 	}
 }
 
@@ -96,21 +94,20 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 // unacceptedMost letters are queued, it does nothing.
 func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
 	if l.g != nil {
-		l.add(b, unacceptedError{cause}, aboutUnaccepted)
+		l.add(b, unacceptedError{cause})
 	}
 }
 
-// unacceptedError is the cause of a letter of kind aboutUnaccepted. Such a letter is not passed to
+// unacceptedError is the cause of a letter about an unaccepted record. Such a letter is not passed to
 // the driver.
 type unacceptedError struct{ error }
 
 // add queues a letter about b, which it copies.
-func (l *deadLetters) add(b *batch.Batch, cause error, kind letterKind) {
-	n := letter{new(copied), cause, kind}
-	n.b.set(b)
+func (l *deadLetters) add(b *batch.Batch, cause error) {
+	n := letter{copyOf(b), cause}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if kind == aboutUnaccepted && len(l.queue) >= unacceptedMost {
+	if !n.isRefused() && len(l.queue) >= unacceptedMost {
 		return
 	}
 	l.queue = append(l.queue, n)
@@ -134,8 +131,8 @@ func (l *deadLetters) unwritten() (n uint64) {
 	defer l.mu.Unlock()
 	n = l.failed.Load()
 	for i := range l.queue {
-		if l.queue[i].kind == aboutRefused {
-			n += countable(&l.queue[i].b.b)
+		if l.queue[i].isRefused() {
+			n += countable(l.queue[i].b)
 		}
 	}
 	return n
@@ -153,15 +150,15 @@ func (l *deadLetters) work() {
 			l.wake()
 			return
 		}
-		b, cause, kind := &l.queue[0].b.b, l.queue[0].cause, l.queue[0].kind
-		n := b.Len()
+		oldest := l.queue[0]
 		l.mu.Unlock()
-		out := l.g.call(context.Background(), cause, b)
+		n := oldest.b.Len()
+		out := l.g.call(context.Background(), oldest.cause, oldest.b)
 		err := out.Err()
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
-		if kind == aboutRefused {
+		if oldest.isRefused() {
 			l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
 		}
 		first := err != nil && l.failing.begin()

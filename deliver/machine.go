@@ -111,7 +111,7 @@ func (m *machine) add(now time.Time, h *holder) *entry {
 	b := h.lease.Batch()
 	e := m.queue.entryOf(h, b, now)
 	if m.queue.ring = append(m.queue.ring, e); b.Len() == 0 {
-		m.led.settle(h.lease, tally{}, 0, batch.Drops{})
+		m.led.settle(h.lease, batch.Account{}, 0)
 		m.queue.remove(e)
 	}
 	return e
@@ -271,8 +271,6 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	m.poison.Answered(now.Sub(e.at))
 	e.unknown = e.before || errors.Is(o.Why, batch.ErrUnanswered)
 	switch {
-	case e.orphan:
-		m.sess.unpin(e)
 	case e.kind == poison.Reference:
 		m.sess.unpin(e)
 		m.referenceAnswered(now, e, o)
@@ -293,29 +291,29 @@ func isFinal(o *batch.Outcome) bool {
 }
 
 // settle accounts for the records of e that the outcome o settles or refuses, and then handles the
-// open records. Accounting may free the memory of e, so its sizes are read first.
+// open records.
 func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
-	n, size := e.b.Len(), e.b.Bytes() // before the memory is freed
+	sent := e.b
+	n := sent.Len()
 	if n == 1 && o.Open.Len(n) == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
 		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // the single record of e is refused
 	}
-	a := m.account.apply(e, &o)
-	if a.open+a.refused < n && o.Unnamed == 0 { // it is unknown which of the records of e were accepted
-		m.streams.taken(now, e.b, &o)
-		m.poison.Taken(now, e.b, &o)
+	open, refused := m.account.enter(e, &o, false)
+	if open+refused < n && o.Unnamed == 0 { // otherwise it is unknown which records were accepted
+		m.streams.taken(now, sent, &o)
+		m.poison.Taken(now, sent, &o)
 	}
-	// Below this line the memory of settled records may be reused.
-	m.account.enter(e, &a, &o, false)
 	m.sess.unpin(e)
 	// A session that settles records is not futile; see sessionEnded.
-	m.sess.answered = m.sess.answered || a.open < n
-	m.poison.Progress(n - a.open)
-	if a.open > 0 {
+	m.sess.answered = m.sess.answered || open < n
+	m.poison.Progress(n - open)
+	if open > 0 {
 		m.openRecords(now, e, n, o)
 		return
 	}
+	size := sent.Bytes() // before the memory is freed
 	m.queue.remove(e)
-	m.health.worked(now, e.cut, a.refused == 0 && a.lost == 0, size)
+	m.health.worked(now, e.cut, refused == 0, size)
 	m.handler.relieved()
 }
 
@@ -405,7 +403,7 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
 	// An inline session reports how far each batch was written, and the file would contain a
 	// reference record twice.
-	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
+	if m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
 	// Only is set if no other record waits that could show that the destination works.
@@ -509,7 +507,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 // limits its time. During a search the limit is shorter than the timeout of the driver, so that
 // other records wait less.
 func (m *machine) silentFrom() (t time.Time) {
-	if e := m.sess.sole(); e != nil && !e.orphan {
+	if e := m.sess.sole(); e != nil {
 		if p := m.poison.Patience(e.kind); p > 0 {
 			t = e.at.Add(p)
 		}
@@ -576,14 +574,10 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 		return
 	}
 	m.queue.put(e, e.rest)
-	a := m.account.apply(e, &out)
-	e.tried = a.open > 0 && m.end.stage >= late
-	if a.open == n {
-		return
-	}
 	before := countable(e.b)
-	m.account.enter(e, &a, &out, true)
-	if a.open > 0 {
+	open, _ := m.account.enter(e, &out, true)
+	e.tried = open > 0 && m.end.stage >= late
+	if open > 0 {
 		before -= countable(e.b)
 	} else {
 		m.queue.remove(e)

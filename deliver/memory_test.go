@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -40,7 +41,7 @@ func newBatchLog() *batchLog { return &batchLog{bell: make(chan struct{}, 1)} }
 // A batchLease counts the calls of its methods. Its memory is cleared when it is released.
 type batchLease struct {
 	log      *batchLog
-	mem      copied
+	mem      *batch.Batch
 	accepted bool // Close must not refuse it
 	open     int
 	settled  int           // 1 if all records are settled
@@ -54,7 +55,7 @@ func (g *batchLog) queue(b *batch.Batch) *batchLease { return g.add(b, true) }
 
 func (g *batchLog) add(b *batch.Batch, accepted bool) *batchLease {
 	l := &batchLease{log: g, accepted: accepted, taken: make(chan error, 1), done: make(chan struct{})}
-	l.mem.set(b)
+	l.mem = copyOf(b)
 	l.open = int(countable(b))
 	if l.open == 0 {
 		close(l.done)
@@ -199,7 +200,7 @@ func (g *batchLog) End(_ context.Context, done bool) (unknown uint64) {
 	return lost
 }
 
-func (l *batchLease) Batch() *batch.Batch { return &l.mem.b }
+func (l *batchLease) Batch() *batch.Batch { return l.mem }
 func (l *batchLease) Keeps() bool         { return l.log.keeps }
 func (l *batchLease) Pins() (int, int)    { return 1, cmp.Or(l.log.most, 1000) }
 
@@ -229,8 +230,13 @@ func (l *batchLease) Release() {
 	l.log.mu.Lock()
 	defer l.log.mu.Unlock()
 	if l.returned++; l.returned == 1 {
-		clear(l.mem.data)
-		clear(l.mem.slots)
+		for i := range l.mem.Runs {
+			r := &l.mem.Runs[i]
+			clear(r.Data())
+			for k := range r.Len() {
+				*r.Slot(k) = layout.Slot{}
+			}
+		}
 		if g := l.log; !g.all {
 			g.leases = slices.DeleteFunc(g.leases, func(other *batchLease) bool { return other == l })
 		}

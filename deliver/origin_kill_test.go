@@ -110,9 +110,7 @@ func (w *recordingSpool) Append(b *batch.Batch) (uint64, error) {
 func (w *recordingSpool) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
 	b, seq, err := w.Spool.NextUpTo(bytes, records)
 	if err == nil {
-		c := new(copied)
-		c.set(b)
-		w.out[seq] = &c.b
+		w.out[seq] = copyOf(b)
 		w.lastSeq = seq
 	}
 	return b, seq, err

@@ -123,7 +123,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
 	if set.Handler != nil {
-		x.handler.Store(newGuarded(set.Handler, set.HandlerTimeout))
+		x.handler.Store(&guarded{h: set.Handler, timeout: set.HandlerTimeout})
 	}
 	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.wakeLoop)
 	x.set = &settings{
@@ -154,7 +154,7 @@ func (o *outlet) setHandler(h ErrorHandler) {
 	if o.inline {
 		return
 	}
-	o.handler.Store(newGuarded(h, o.set.opt.HandlerTimeout))
+	o.handler.Store(&guarded{h: h, timeout: o.set.opt.HandlerTimeout})
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
@@ -294,11 +294,10 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doForget:
 		o.spooling.forget(a.seq)
 	case doHandle:
-		e, c := a.e, new(copied)
-		c.set(e.b) // copied now, because the records may be settled and their memory reused before the call
+		e, b := a.e, copyOf(a.e.b) // copied now, because the records may be settled and their memory reused before the call
 		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
 		go func() {
-			out := o.handler.Load().call(o.ctx, cause, &c.b)
+			out := o.handler.Load().call(o.ctx, cause, b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
 		}()
 	}

@@ -60,9 +60,6 @@ func (p *parking) partHeld(e *entry) bool {
 // accepts. After that they are refused, one entry per call, because each entry may free enough
 // memory. makeRoom reports whether it refused an entry.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
-	if p.queue.parked == 0 {
-		return false
-	}
 	room := p.set.opt.ParkedBytes
 	for _, e := range p.queue.ring {
 		if e.rest == parked && e.copied {
@@ -100,15 +97,12 @@ func (p *parking) move(e *entry) {
 	if old.owner != ofLog || old.lease.Keeps() {
 		return
 	}
-	mem := new(copied)
-	mem.set(e.b)
-	to := &countedLease{b: &mem.b}
+	to := &countedLease{b: copyOf(e.b)}
 	// The records move to the copy in the account first, so that they are pending in exactly one
 	// place.
 	p.led.move(old.lease, to, countable(e.b))
-	e.h, e.b = &holder{lease: to, owner: ofCopy, no: old.no, parts: 1, parked: 1}, to.b
+	e.h, e.b = &holder{lease: to, owner: ofCopy, no: old.no, parts: 1}, to.b
 	old.parts--
-	old.parked--
 	p.queue.releaseUnused(old)
 }
 

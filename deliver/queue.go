@@ -20,7 +20,6 @@ type queue struct {
 	set    *settings
 	poison *poison.Detector
 	ring   list
-	parked int // number of entries that are parked, or will be when they come back
 }
 
 // put changes the place of an entry. Every transition is made by this method.
@@ -32,23 +31,9 @@ func (q *queue) put(e *entry, to place) {
 // rest sets the place of e while neither the session nor the handler has it: waiting or parked. If
 // one of them has e now, e gets this place when it comes back.
 func (q *queue) rest(e *entry, to place) {
-	if e.count(q, to); e.place == waiting || e.place == parked {
+	if e.rest = to; e.place == waiting || e.place == parked {
 		q.put(e, to)
 	}
-}
-
-// count sets e.rest and updates the numbers of parked entries in the queue and in the holder.
-func (e *entry) count(q *queue, rest place) {
-	if e.rest == rest {
-		return
-	}
-	n := 1
-	if rest == waiting {
-		n = -1
-	}
-	q.parked += n
-	e.h.parked += n
-	e.rest = rest
 }
 
 // entryOf returns a new entry of h.
@@ -77,7 +62,9 @@ func (q *queue) first(backlog bool) *entry {
 }
 
 // idle reports whether all entries are parked.
-func (q *queue) idle() bool { return q.parked == len(q.ring) }
+func (q *queue) idle() bool {
+	return !slices.ContainsFunc(q.ring, func(e *entry) bool { return e.rest != parked })
+}
 
 // suspect returns the entry of the suspect s.
 func (q *queue) suspect(s *poison.Suspect) *entry {
@@ -106,7 +93,6 @@ func (q *queue) split(e *entry, k int) {
 func (q *queue) remove(e *entry) {
 	if i := slices.Index(q.ring, e); i >= 0 {
 		q.ring = slices.Delete(q.ring, i, i+1)
-		e.count(q, waiting)
 	}
 	q.put(e, removed)
 	q.poison.Forget(e.suspect)

@@ -347,7 +347,7 @@ func (w *simulation) do(a action) {
 			return
 		case len(s.work) > w.lim.window:
 			w.fail("the session has no room for another batch, so the outlet would wait")
-		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.orphan:
+		case a.e.place != sent || a.e.b.Len() == 0:
 			w.fail("an entry is given that is not a batch to send")
 		}
 		s.work = append(s.work, sentBatch{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})

@@ -53,7 +53,6 @@ var diagrams = [4][]string{
 		"sent -> waiting", "sent -> parked", "sent -> removed",
 		"offered -> waiting", "offered -> parked", "offered -> removed",
 		"parked -> waiting", "parked -> sent", "parked -> offered", "parked -> removed",
-		"removed -> sent",
 	},
 	phaseKind: {
 		"Usual -> Pieces", "Usual -> Server", "Usual -> Stream",
