@@ -48,6 +48,8 @@ func TestCancelledFlushIsForgotten(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
+			out.outlet.wakeLoop() // it removes the calls that have ended
+			synctest.Wait()
 			waiting := make(chan int, 1)
 			out.outlet.post(func(time.Time) { waiting <- len(out.outlet.flushes.waiting) })
 			if n := <-waiting; n > 0 {

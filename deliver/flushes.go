@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -8,12 +9,12 @@ import (
 )
 
 // A flush is a call of Flush or Commit, which waits until everything accepted before it is settled.
-// The loop sends exactly one result to ch, unless the caller has stopped waiting and removed the
-// flush.
+// The loop sends at most one result to ch.
 type flush struct {
-	ticket uint64     // ticket of the last record accepted before the call
-	ch     chan error // receives the result; capacity 1
-	kept   bool       // the call is a Commit: records in the spool count as settled, and an open circuit does not end the wait
+	ctx    context.Context // the caller stops waiting when it ends
+	ticket uint64          // ticket of the last record accepted before the call
+	ch     chan error      // receives the result; capacity 1
+	kept   bool            // the call is a Commit: records in the spool count as settled, and an open circuit does not end the wait
 
 	leased bool   // everything accepted before the call is leased; no and seq are set
 	no     uint64 // number of the last batch leased from the log before the call
@@ -45,11 +46,6 @@ func (s *flushes) add(now time.Time, f *flush) {
 // any reports whether any call of Flush or Commit waits.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
-// forget removes f, whose caller has stopped waiting.
-func (s *flushes) forget(f *flush) {
-	s.waiting = slices.DeleteFunc(s.waiting, func(other *flush) bool { return other == f })
-}
-
 // arrive marks the calls for which the log has leased all records. no is the number of the last
 // leased batch. A Flush also waits for the records that are now in the spool. A Commit does not,
 // because they are stored.
@@ -80,18 +76,16 @@ func (s *flushes) appended(no, seq uint64) {
 	}
 }
 
-// answer sends the results of the calls that need not wait any longer.
+// answer sends the results of the calls that need not wait any longer, and removes those whose caller
+// has stopped waiting.
 func (s *flushes) answer() {
-	keep := s.waiting[:0]
-	for _, f := range s.waiting {
-		if done, err := s.reached(f); done {
+	s.waiting = slices.DeleteFunc(s.waiting, func(f *flush) bool {
+		done, err := s.reached(f)
+		if done {
 			f.ch <- err
-		} else {
-			keep = append(keep, f)
 		}
-	}
-	clear(s.waiting[len(keep):])
-	s.waiting = keep
+		return done || f.ctx.Err() != nil
+	})
 }
 
 // reached reports whether f need not wait any longer, and returns its result. An open circuit ends

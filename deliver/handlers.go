@@ -22,15 +22,31 @@ func ToOutput(fallback interface {
 	if fallback == nil {
 		return nil, errors.New("deliver: fallback is nil")
 	}
-	h := &toOutput{write: fallback.WriteRecord}
+	asJSON := false
 	if c, ok := fallback.(interface{ Codec() batch.Codec }); ok {
 		own, other := contentType(codec), contentType(c.Codec())
-		h.asJSON = own != other
-		if h.asJSON && other != jsonLinesType && other != "" {
+		asJSON = own != other
+		if asJSON && other != jsonLinesType && other != "" {
 			return nil, fmt.Errorf("deliver: the fallback accepts content type %q, and the records have content type %q: use a fallback for JSON lines, or an ErrorHandler that transcodes", other, own)
 		}
 	}
-	return contextHandler(h.handle), nil
+	return contextHandler(func(ctx context.Context, _ error, b *batch.Batch) batch.Outcome {
+		var buf []byte
+		for i, rec := range b.All() {
+			if ctx.Err() != nil { // no record goes both to the fallback and to the spool
+				return batch.Outcome{Open: batch.From(i), Why: context.Cause(ctx)}
+			}
+			p := rec.Data
+			if asJSON {
+				buf = append(appendRecord(buf[:0], b.Codec, &rec), '\n')
+				p = buf
+			}
+			if err := fallback.WriteRecord(p, rec.Meta); err != nil {
+				return batch.Outcome{Open: batch.From(i), Why: fmt.Errorf("fallback: %w", err)}
+			}
+		}
+		return batch.Outcome{}
+	}), nil
 }
 
 // jsonLinesType is the content type of JSON lines, the same as in package encode.
@@ -42,30 +58,4 @@ func contentType(c batch.Codec) string {
 		return ""
 	}
 	return c.ContentType()
-}
-
-// toOutput is the handler of ToOutput. When ctx ends, it stops before the next record and leaves
-// the remaining records open, so that no record goes both to the fallback and to the spool.
-type toOutput struct {
-	write  func(p []byte, m batch.Meta) error // WriteRecord of the fallback
-	asJSON bool
-}
-
-// handle is the function of the contextHandler that ToOutput returns.
-func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) batch.Outcome {
-	var buf []byte
-	for i, rec := range b.All() {
-		if ctx.Err() != nil {
-			return batch.Outcome{Open: batch.From(i), Why: context.Cause(ctx)}
-		}
-		p := rec.Data
-		if t.asJSON {
-			buf = append(appendRecord(buf[:0], b.Codec, &rec), '\n')
-			p = buf
-		}
-		if err := t.write(p, rec.Meta); err != nil {
-			return batch.Outcome{Open: batch.From(i), Why: fmt.Errorf("fallback: %w", err)}
-		}
-	}
-	return batch.Outcome{}
 }

@@ -14,7 +14,7 @@ func init() {
 	outputhook.Memory = func(o any) *slablog.Writer { return o.(*Output).w }
 	outputhook.Ended = func(o any) <-chan struct{} { return o.(*Output).outlet.end.ended }
 	outputhook.Drain = func(o any, deadline time.Time) { o.(*Output).outlet.Drain(deadline) }
-	outputhook.CloseTimeout = func(o any) time.Duration { return o.(*Output).timeout }
+	outputhook.CloseTimeout = func(o any) time.Duration { return o.(*Output).opt.CloseTimeout }
 	outputhook.Refuse = func(o any, p []byte, m batch.Meta, r batch.Reason, cause error) error {
 		return o.(*Output).refuse(p, m, r, cause)
 	}

@@ -370,13 +370,14 @@ func (o *outlet) commit(ctx context.Context) error {
 }
 
 // reach passes f to the loop and waits for its result. If the log is closed, it waits for the end
-// of Close instead and returns true.
+// of Close instead and returns true. If ctx ends before the loop has read f, reach removes f, so that
+// such calls do not accumulate while the loop hangs in a call of the driver.
 func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	ticket, ok := o.intake.log.Flush()
 	if !ok {
 		return true, o.awaitEnd(ctx)
 	}
-	f.ticket, f.ch = ticket, make(chan error, 1)
+	f.ctx, f.ticket, f.ch = ctx, ticket, make(chan error, 1)
 	o.shared.mu.Lock()
 	o.shared.asked = append(o.shared.asked, f)
 	o.shared.mu.Unlock()
@@ -385,7 +386,9 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	case err = <-f.ch:
 		return false, err
 	case <-ctx.Done():
-		o.forget(f)
+		o.shared.mu.Lock()
+		defer o.shared.mu.Unlock()
+		o.shared.asked = slices.DeleteFunc(o.shared.asked, func(other *flush) bool { return other == f })
 		return false, context.Cause(ctx)
 	case <-o.done:
 		select {
@@ -394,20 +397,6 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 		default:
 			return false, errClosed
 		}
-	}
-}
-
-// forget removes f, whose caller has stopped waiting, so that such calls do not accumulate while
-// the loop hangs in a call of the driver. If the loop has already read f, the loop removes it.
-func (o *outlet) forget(f *flush) {
-	o.shared.mu.Lock()
-	i := slices.Index(o.shared.asked, f)
-	if i >= 0 {
-		o.shared.asked = slices.Delete(o.shared.asked, i, i+1)
-	}
-	o.shared.mu.Unlock()
-	if i < 0 {
-		o.post(func(time.Time) { o.flushes.forget(f) })
 	}
 }
 

@@ -24,15 +24,11 @@ import (
 // It is an output of a forebay.Router, and an io.WriteCloser for other loggers. All
 // methods may be called from any goroutine, also during and after Close.
 type Output struct {
-	name    string
-	timeout time.Duration // time limit of Close
-	outlet  *outlet
-	w       *slablog.Writer
-	log     *slablog.Log
-	files   files
-	dirs    [2]string // CrashDir and SpoolDir
-
-	maxRecord int
+	opt    OutputOptions // with the defaults
+	outlet *outlet
+	w      *slablog.Writer
+	log    *slablog.Log
+	files  files
 }
 
 // NewOutput returns an Output in front of a destination, which need not be up. The Output owns
@@ -40,10 +36,10 @@ type Output struct {
 // goroutines of the Output end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
-	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, dirs: [2]string{r.CrashDir, r.SpoolDir}}
-	err = errors.Join(err, out.files.open(&r))
+	out := &Output{opt: r}
+	err = errors.Join(err, out.files.open(&out.opt))
 	if err == nil {
-		err = out.connect(dest, &r)
+		err = out.connect(dest, &out.opt)
 	} else {
 		_, invalid := r.Deliver.resolve(new(Traits))
 		err = errors.Join(err, invalid)
@@ -86,7 +82,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 // and [Output.WriteRecord] returns an error for it. The error is slab.ErrOversize for a record
 // larger than Slab.MaxRecord, and wraps [batch.ErrClosed] after Close.
 func (o *Output) Write(p []byte) (int, error) {
-	if len(p) > o.maxRecord {
+	if len(p) > o.opt.Slab.MaxRecord {
 		n, err := o.w.Write(p)
 		o.deadLetter(p, batch.Meta{}, err, errOversize, o.w.Codec())
 		return n, err
@@ -99,7 +95,7 @@ func (o *Output) Write(p []byte) (int, error) {
 // Close; both are counted.
 func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	err := o.w.WriteRecord(p, m)
-	if err != nil && len(p) > o.maxRecord {
+	if err != nil && len(p) > o.opt.Slab.MaxRecord {
 		o.deadLetter(p, m, err, errOversize, o.w.Codec())
 	}
 	return err
@@ -119,7 +115,7 @@ var errOversize = errors.New("the record is longer than MaxRecord")
 // deadLetter writes a dead letter about a record that was not accepted, unless the Output is
 // closed. The record is counted as dropped. c is the codec of the record; nil means text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
-	if o.outlet.set.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
+	if o.opt.Deliver.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
 	one := &batch.Batch{Codec: c} // Append copies p, because p belongs to the caller
@@ -131,7 +127,7 @@ func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Co
 func (o *Output) Codec() batch.Codec { return o.w.Codec() }
 
 // Name returns OutputOptions.Name.
-func (o *Output) Name() string { return o.name }
+func (o *Output) Name() string { return o.opt.Name }
 
 // Flush waits until everything accepted before is delivered or accounted for, and flushes the
 // destination, if that has buffers. It does not wait beyond the end of ctx. If the circuit is open,
@@ -154,7 +150,7 @@ func (o *Output) Commit(ctx context.Context) error { return o.outlet.commit(ctx)
 // stable storage, where supported, even while the circuit is open. A fallback and the dead letters
 // are not synced.
 func (o *Output) Sync() error {
-	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), o.opt.CloseTimeout)
 	defer cancel()
 	return o.outlet.Sync(ctx)
 }
@@ -219,7 +215,7 @@ func (o *Output) Close() error {
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first one and return the same result.
 func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
-	ctx, cancel := closetime.Bounded(ctx, o.timeout)
+	ctx, cancel := closetime.Bounded(ctx, o.opt.CloseTimeout)
 	defer cancel()
 	return o.outlet.once(ctx, o.shutdown)
 }
@@ -237,10 +233,11 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	defer cancelSooner()
 	rep, err := o.outlet.stop(sooner)
 	var in []string
-	for i, n := range [...]uint64{rep.Pending.Slab, rep.Pending.Spill} {
-		if n > 0 && o.dirs[i] != "" {
-			in = append(in, o.dirs[i])
-		}
+	if rep.Pending.Slab > 0 && o.opt.CrashDir != "" {
+		in = append(in, o.opt.CrashDir)
+	}
+	if rep.Pending.Spill > 0 && o.opt.SpoolDir != "" {
+		in = append(in, o.opt.SpoolDir)
 	}
 	rep.KeptIn = strings.Join(in, ", ")
 	disk, cancelDisk := closetime.WithDisk(ctx, closetime.Disk, func() {})

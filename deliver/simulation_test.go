@@ -246,7 +246,7 @@ func (w *simulation) Append(b *batch.Batch) (uint64, error) {
 	return w.seq, nil
 }
 
-func (w *simulation) Next() (*batch.Batch, uint64, error) {
+func (w *simulation) NextUpTo(int, int) (*batch.Batch, uint64, error) {
 	if w.badRead {
 		w.badRead = false
 		return nil, 0, errSpool

@@ -30,25 +30,20 @@ type spill interface {
 	// increase. If it returns an error, nothing was added, and a later call may succeed.
 	Append(b *batch.Batch) (seq uint64, err error)
 
-	// Next returns the oldest batch that it has not returned yet, and the sequence number of that
-	// batch, or io.EOF if there is none now. The batch may be read until it is acknowledged.
-	// Several returned batches may be unacknowledged at once. Any other error changes nothing, and
-	// Next may be called again.
-	Next() (b *batch.Batch, seq uint64, err error)
+	// NextUpTo returns the oldest batch that it has not returned yet, and the sequence number of
+	// that batch, or io.EOF if there is none now. It may combine that batch with the following ones
+	// that fit into the given size; seq is then the number of the last. The batch may be read until
+	// it is acknowledged. Several returned batches may be unacknowledged at once. Any other error
+	// changes nothing, and NextUpTo may be called again.
+	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 
-	// Ack settles all batches up to sequence number seq. A batch returned by Next is not dropped
-	// for the quota before it is acknowledged.
+	// Ack settles all batches up to sequence number seq. A batch returned by NextUpTo is not
+	// dropped for the quota before it is acknowledged.
 	Ack(seq uint64) error
 
-	// Account returns how many records are in the spill and were not returned by Next
+	// Account returns how many records are in the spill and were not returned by NextUpTo
 	// (Pending.Spill), how many an earlier process left (Recovered), and how many the spill has
-	// dropped (Dropped: quota, corrupt), as of the last call of Append, Next or Ack. The other
+	// dropped (Dropped: quota, corrupt), as of the last call of Append, NextUpTo or Ack. The other
 	// fields are not read. It does not wait for I/O.
 	Account() batch.Account
-}
-
-// A joiner is a spill that can combine several batches that fit into one: see
-// [diskqueue.Spool.NextUpTo].
-type joiner interface {
-	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }

@@ -262,7 +262,10 @@ func (s *panickingSpill) odd() {
 
 func (s *panickingSpill) Append(b *batch.Batch) (uint64, error) { s.odd(); return s.Spill.Append(b) }
 
-func (s *panickingSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spill.Next() }
+func (s *panickingSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
+	s.odd()
+	return s.Spill.NextUpTo(bytes, records)
+}
 
 // A panic or Goexit of the spill counts as a failure of the spill.
 func TestSpillPanics(t *testing.T) {
@@ -452,9 +455,9 @@ func (s watchedSpill) Append(b *batch.Batch) (uint64, error) {
 	return seq, err
 }
 
-func (s watchedSpill) Next() (*batch.Batch, uint64, error) {
-	b, seq, err := s.Spill.Next()
-	s.look("Next")
+func (s watchedSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
+	b, seq, err := s.Spill.NextUpTo(bytes, records)
+	s.look("NextUpTo")
 	return b, seq, err
 }
 
@@ -588,18 +591,18 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 	}
 }
 
-// A failOnceSpill fails in one call of Next.
+// A failOnceSpill fails in one call of NextUpTo.
 type failOnceSpill struct {
 	testkit.Spill
 	reads atomic.Int32
 	fails int32 // the number of that call
 }
 
-func (s *failOnceSpill) Next() (*batch.Batch, uint64, error) {
+func (s *failOnceSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
 	if s.reads.Add(1) == s.fails {
 		return nil, 0, testkit.ErrDisk
 	}
-	return s.Spill.Next()
+	return s.Spill.NextUpTo(bytes, records)
 }
 
 // If a read of the spill fails once while the batches in flight are moved into it, every batch is

@@ -10,7 +10,7 @@ import (
 )
 
 // spooling makes the calls of the spool that the machine requests, and posts an event when they
-// fail. A panic of the spool becomes an error. Only the loop calls Append, Next and Ack, so these
+// fail. A panic of the spool becomes an error. Only the loop calls Append, NextUpTo and Ack, so these
 // calls do not overlap; sync may run at the same time.
 //
 // The ledger reads the account of the spool after each call, in the same critical section in which
@@ -62,17 +62,12 @@ func (s *spooling) pull(now time.Time) {
 	s.m.disk.pulled(now, out, seq)
 }
 
-// next reads the oldest batch. If the spool can combine batches, it combines that batch with the
-// following ones up to the given size. If there is no batch, out is nil.
+// next reads the oldest batch, combined with the following ones up to the given size. If there is no
+// batch, out is nil.
 func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err error) {
 	err = s.call(func() (err error) {
 		c := &countedLease{kept: true}
-		if j, ok := s.spill.(joiner); ok {
-			c.b, seq, err = j.NextUpTo(bytes, records)
-		} else {
-			c.b, seq, err = s.spill.Next()
-		}
-		if err == nil {
+		if c.b, seq, err = s.spill.NextUpTo(bytes, records); err == nil {
 			out = c
 		}
 		return err

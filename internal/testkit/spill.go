@@ -97,8 +97,8 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 	return s.seq, nil
 }
 
-// Next returns the oldest batch that it has not returned yet.
-func (s *Spill) Next() (*batch.Batch, uint64, error) {
+// NextUpTo returns the oldest batch that it has not returned yet. It combines no batches.
+func (s *Spill) NextUpTo(int, int) (*batch.Batch, uint64, error) {
 	s.pause()
 	s.mu.Lock()
 	defer s.mu.Unlock()

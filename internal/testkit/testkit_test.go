@@ -84,21 +84,21 @@ func TestSpillKeepsOrderAndQuota(t *testing.T) {
 	if a.Check() != nil || a.Dropped[batch.Quota] != 30 || a.Pending.Spill != 20 || s.Peak() != 20 {
 		t.Error(a)
 	}
-	b, seq, err := s.Next()
+	b, seq, err := s.NextUpTo(0, 0)
 	if err != nil || b.First() != 31 || seq != 4 {
 		t.Errorf("%v: batch %d from %d", err, seq, b.First())
 	}
 	s.Reopen()
-	if b, _, _ = s.Next(); b.First() != 31 || s.Account().Recovered != 20 {
+	if b, _, _ = s.NextUpTo(0, 0); b.First() != 31 || s.Account().Recovered != 20 {
 		t.Errorf("after a restart: %d, %s", b.First(), s.Account())
 	}
 	if err := s.Ack(4); err != nil {
 		t.Error(err)
 	}
-	if _, seq, _ := s.Next(); seq != 5 {
+	if _, seq, _ := s.NextUpTo(0, 0); seq != 5 {
 		t.Errorf("batch %d", seq)
 	}
-	if _, _, err := s.Next(); err != io.EOF {
+	if _, _, err := s.NextUpTo(0, 0); err != io.EOF {
 		t.Error(err)
 	}
 }
