@@ -20,13 +20,8 @@ type appendFile struct {
 	closed bool
 }
 
-// openAppendFile opens the file at path, which it creates (0600) if it does not exist.
-func openAppendFile(path string) (*appendFile, error) {
-	a := &appendFile{path: path}
-	return a, a.open()
-}
-
-// open opens the file, unless it is already open and still linked at its path.
+// open opens the file, which it creates (0600) if it does not exist, unless it is already open and
+// still linked at its path.
 func (a *appendFile) open() error {
 	if a.f != nil && vfs.LinkOf(a.f, a.path) == vfs.Linked {
 		return nil

@@ -14,18 +14,13 @@ import (
 // failed, or the destination asked for a delay.
 var ErrOpen = errors.New("circuit breaker is open")
 
-// openError is the error that reports an open circuit, with the cause.
-type openError struct{ cause error }
-
-func (e *openError) Error() string {
-	if e.cause == nil {
-		return ErrOpen.Error()
+// openError returns the error that reports an open circuit. cause may be nil.
+func openError(cause error) error {
+	if cause == nil {
+		return ErrOpen
 	}
-	return ErrOpen.Error() + ": " + e.cause.Error()
+	return fmt.Errorf("%w: %w", ErrOpen, cause)
 }
-
-func (e *openError) Is(target error) bool { return target == ErrOpen }
-func (e *openError) Unwrap() error        { return e.cause }
 
 // State is the state of the circuit breaker of an [Output].
 //

@@ -64,8 +64,9 @@ func (m *machine) finish() action {
 	return action{do: doWait}
 }
 
-// abandon ends the machine although the session has not closed. It returns true if the caller must
-// still ask the session to close, because a call of the spool took too long.
+// abandon ends the machine although the session has not closed. The memory that the session may read
+// does not change until it has closed. abandon returns true if the caller must still ask the session
+// to close, because a call of the spool took too long.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {

@@ -61,7 +61,7 @@ var errRefused = errors.New("the session accepts no more records")
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
 	if s.life == nil {
 		// The session has no loop: this goroutine reads its reports.
-		s.life = newLife(s.driver, make(chan struct{}, 1), 0)
+		s.life = newLife(context.Background(), s.driver, make(chan struct{}, 1), 0)
 	}
 	l := s.life
 	stop := context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })
@@ -74,7 +74,7 @@ func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome,
 		l.transmit(&entry{out: b, round: s.sent})
 	}
 	for {
-		for _, r := range l.reports() {
+		for _, r := range l.reports(nil) {
 			switch {
 			case r.kind == reportAnswer && r.b == b:
 				return r.o, nil

@@ -135,18 +135,13 @@ func (d *driver) sync(ctx context.Context) error {
 // the destination hangs. After the end of ctx, end waits for closeGrace, because a driver that
 // obeys ctx returns shortly afterwards. A call that takes longer is abandoned.
 func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
+	longer, cancel := closetime.Later(ctx, closeGrace)
+	defer cancel()
 	ch := make(chan endErrors, 1)
-	go func() { ch <- d.endNow(ctx, idle) }()
-	select {
-	case e = <-ch:
-	case <-ctx.Done():
-		grace := time.NewTimer(closeGrace)
-		defer grace.Stop()
-		select {
-		case e = <-ch:
-		case <-grace.C:
-			e.close = fmt.Errorf("deliver: close: the destination: %w", closetime.Late(ctx))
-		}
+	if within(longer, func() error { ch <- d.endNow(ctx, idle); return nil }) == nil {
+		e = <-ch
+	} else {
+		e.close = fmt.Errorf("deliver: close: the destination: %w", closetime.Late(ctx))
 	}
 	if err := d.unflushed(ctx, e.flush); err != nil {
 		e.flush = err

@@ -81,26 +81,13 @@ func (e *entry) fresh() *batch.Batch {
 	return e.b.Slice(to, 0, e.b.Len())
 }
 
-// streamOf returns the stream of the first record of b, or 0 if b is empty.
-func streamOf(b *batch.Batch) uint32 {
-	for _, rec := range b.All() {
-		return rec.Stream
-	}
-	return 0
-}
-
 // fitting returns how many records at the beginning of b have at most size bytes in total, but at
 // least 1.
 func fitting(b *batch.Batch, size int) int {
-	k := 0
-	for i := range b.Runs {
-		r := &b.Runs[i]
-		for j := range r.Len() {
-			if size -= int(r.Slot(j).Len); size < 0 {
-				return max(k, 1)
-			}
-			k++
+	for i, rec := range b.All() {
+		if size -= len(rec.Data); size < 0 {
+			return max(i, 1)
 		}
 	}
-	return max(k, 1)
+	return b.Len()
 }

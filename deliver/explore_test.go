@@ -304,7 +304,7 @@ func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
 		if e.rest == parked && e.suspect != nil {
-			suspected[streamOf(e.b)] = true
+			suspected[e.b.At(0).Stream] = true
 		}
 	}
 	for t := range w.copies {
@@ -497,7 +497,7 @@ func (w *simulation) key() uint64 {
 	}
 	is(w.offered != nil, w.wasFull, w.wasScarce, w.badApp, w.badRead, w.lettersWait)
 	for _, h := range w.holders {
-		is(w.released[h], h.settled)
+		is(w.released[h])
 	}
 	if s := w.s; s != nil {
 		n(m.sess.round-s.pass.void, s.pass.round-s.pass.void, uint64(s.arrived), s.broken, uint64(s.next))

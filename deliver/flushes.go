@@ -20,9 +20,8 @@ type flush struct {
 	no     uint64 // number of the last batch leased from the log before the call
 	seq    uint64 // number of the last batch of the spool before the call; 0 for a Commit
 
-	mayProbe bool   // if the circuit is open, send a probe at once
-	probed   bool   // this call has caused a probe
-	trips    uint64 // value of circuit.trips when the probe was caused
+	probed bool   // this call may cause a probe, or has caused one
+	trips  uint64 // value of circuit.trips when the probe was caused
 }
 
 // flushes are the waiting calls of Flush and Commit. Only the loop uses them.
@@ -40,7 +39,7 @@ type flushes struct {
 // destination has asked for a longer delay, there is no probe, and f ends with an error.
 func (s *flushes) add(now time.Time, f *flush) {
 	s.waiting = append(s.waiting, f)
-	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
+	f.probed, f.trips = f.probed && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
 }
 
 // any reports whether any call of Flush or Commit waits.
@@ -97,7 +96,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	if !f.leased {
 		// While the circuit is open, the log is leased only if the spool or the handler accepts the
 		// records.
-		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
+		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, openError(m.brk.cause)
 	}
 	open, parked := m.disk.openUpTo(f.no, f.seq)
 	switch {
@@ -106,7 +105,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	case !open && parked == 0:
 		return true, nil
 	case circuitOpen && !m.handler.busy && !m.handler.wants(time.Now()):
-		return true, &openError{m.brk.cause}
+		return true, openError(m.brk.cause)
 	case !open:
 		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", parked)
 	}

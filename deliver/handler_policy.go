@@ -72,7 +72,7 @@ func (a *handlerPolicy) cause(late bool) error {
 	why := a.health.reason(late)
 	switch {
 	case a.health.brk.cause != nil:
-		return &openError{why}
+		return openError(why)
 	case why != nil:
 		return why
 	}

@@ -72,9 +72,7 @@ type intake struct {
 	used   int       // number of holders in use
 	lastNo uint64    // number of the latest holder
 	spare  []*holder // unused holders, for reuse
-	ended  bool      // no more batches are leased
 	due    time.Time // latest time of the next call of fill; zero: none
-	direct lease     // the lease that sendNow is sending; nil: none
 }
 
 // fill leases batches until one more than the window permits is leased. If it has called the
@@ -89,19 +87,19 @@ func (k *intake) fill(now time.Time) (again bool) {
 			k.o.publish()
 			k.o.flushes.answer()
 		}
-		if k.ended || k.crowded() {
+		if m.end.last || k.crowded() {
 			return false
 		}
-		if m.end.stage >= over {
-			k.end()
-			return false
+		var l lease
+		ended := m.end.stage >= over
+		if !ended {
+			l, ended = k.log.Next()
 		}
-		l, ended := k.log.Next()
-		if ended {
-			k.end()
+		switch {
+		case ended:
+			m.allLeased()
 			return false
-		}
-		if l == nil {
+		case l == nil:
 			k.due = k.log.Due()
 			return false
 		}
@@ -131,12 +129,6 @@ func (k *intake) busy() bool {
 	return room <= 0
 }
 
-// end is called when the log has ended: no more batches are leased.
-func (k *intake) end() {
-	k.ended = true
-	k.o.m.allLeased()
-}
-
 // add passes l to the machine. It reuses a spare holder if there is one.
 func (k *intake) add(now time.Time, l lease) *entry {
 	var h *holder
@@ -154,6 +146,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 
 // release frees a holder that is settled and that no session reads.
 func (k *intake) release(h *holder) {
+	k.o.led.forget(h.lease)
 	h.lease.Release()
 	if h.owner == ofCopy { // copies are not counted in used
 		return
@@ -189,9 +182,14 @@ func (m *machine) calm() bool {
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
-	k.direct = l
+	returned := false
+	defer func() {
+		if !returned { // runtime.Goexit: the next session gets the batch
+			k.add(time.Now(), l)
+		}
+	}()
 	err := lf.make(func() error { return lf.sess.Send(b) })
-	k.direct = nil
+	returned = true
 	if err == nil && lf.onlySettled(b) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
@@ -204,7 +202,7 @@ func (k *intake) sendNow(l lease) {
 	now := time.Now()
 	e := k.add(now, l)
 	o.m.sess.give(now, e, poison.Queued)
-	lf.rename(b, e)
+	e.out = b // the batch that the session has answered
 	lf.sent(e, err)
 }
 
@@ -215,17 +213,4 @@ func leasedRecords(b *batch.Batch) uint64 {
 		return uint64(n)
 	}
 	return countable(b)
-}
-
-// unwound is called after runtime.Goexit in a call has ended the goroutine of the loop. If sendNow
-// was sending a batch, unwound adds that batch to the machine, and the next session gets it.
-func (k *intake) unwound() {
-	if !k.o.inline {
-		return
-	}
-	k.o.life.unwound()
-	if l := k.direct; l != nil {
-		k.direct = nil
-		k.add(time.Now(), l)
-	}
 }

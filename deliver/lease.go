@@ -50,12 +50,11 @@ const (
 // to the holder. The lease is released when no entry refers to the holder and no session reads it.
 // Only the loop uses a holder.
 type holder struct {
-	lease   lease
-	owner   memoryOwner
-	settled bool   // no record is open
-	no      uint64 // its position among the leases of the log
-	seq     uint64 // number of the batch in the spool; for a combined batch, its last number
-	first   uint64 // for a combined batch, its first number, or a smaller number that no other batch has
-	parts   int    // number of entries that refer to it
-	pins    int    // number of entries that a session may still read
+	lease lease
+	owner memoryOwner
+	no    uint64 // its position among the leases of the log
+	seq   uint64 // number of the batch in the spool; for a combined batch, its last number
+	first uint64 // for a combined batch, its first number, or a smaller number that no other batch has
+	parts int    // number of entries that refer to it
+	pins  int    // number of entries that a session may still read
 }

@@ -117,7 +117,7 @@ func (l *ledger) close() (unknown uint64) {
 	return l.unknown
 }
 
-// forget removes a lease that has no open records.
+// forget removes a lease that has no open records, before it is released.
 func (l *ledger) forget(from lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

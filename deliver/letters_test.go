@@ -395,8 +395,8 @@ func TestDeadLetterFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openAppendFile(path)
-	if err != nil {
+	f := &appendFile{path: path}
+	if err := f.open(); err != nil {
 		t.Fatal(err)
 	}
 	d := DeadLetters(f, "tcp")
@@ -423,15 +423,15 @@ func TestDeadLetterFile(t *testing.T) {
 	}
 
 	fresh := filepath.Join(t.TempDir(), "dead.jsonl")
-	f, err = openAppendFile(fresh)
-	if err != nil {
+	f = &appendFile{path: fresh}
+	if err := f.open(); err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	if st, err := os.Stat(fresh); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, mode %v", err, st.Mode())
 	}
-	if _, err := openAppendFile(filepath.Join(fresh, "x")); err == nil {
+	if err := (&appendFile{path: filepath.Join(fresh, "x")}).open(); err == nil {
 		t.Error("no error for a path that cannot be")
 	}
 }

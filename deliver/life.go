@@ -22,7 +22,6 @@ type life struct {
 	wake   chan struct{} // receives a value after each report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	detach func() bool // for an inline outlet: ends the effect of the outlet's context on ctx
 	work   chan *entry // batches to be sent by run; capacity: Window+1
 
 	// Only the goroutine that makes the calls uses call and sess.
@@ -31,7 +30,6 @@ type life struct {
 
 	mu    sync.Mutex // leaf lock; guards the fields below
 	queue []report
-	spare []report
 	pass  sessionFilter
 	then  func() // called when the session closes after the end of the loop; nil: no function
 }
@@ -99,10 +97,11 @@ const (
 
 var errFinished = errors.New("the session is no longer needed")
 
-// newLife returns a life that has not begun. The channel wake has capacity 1.
-func newLife(d *driver, wake chan struct{}, window int) *life {
+// newLife returns a life that has not begun. Its context ends with parent. The channel wake has
+// capacity 1.
+func newLife(parent context.Context, d *driver, wake chan struct{}, window int) *life {
 	l := &life{driver: d, wake: wake, work: make(chan *entry, window+1)}
-	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	l.ctx, l.cancel = context.WithCancelCause(parent)
 	return l
 }
 
@@ -143,22 +142,14 @@ func (l *life) post(r report) {
 	signal(l.wake)
 }
 
-// reports removes and returns the queued reports. Later reports use the memory of the slice that
-// was last passed to keep.
-func (l *life) reports() []report {
+// reports removes and returns the queued reports. Later reports use the memory of spare, so that
+// answers cost no allocation.
+func (l *life) reports(spare []report) []report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queue
-	l.queue, l.spare = l.spare[:0], nil
+	l.queue = spare[:0]
 	return q
-}
-
-// keep stores the memory of the processed reports q for reuse, so that answers cost no allocation.
-func (l *life) keep(q []report) {
-	clear(q)
-	l.mu.Lock()
-	l.spare = q[:0]
-	l.mu.Unlock()
 }
 
 // fence ends the session for the outlet, so that no later answer counts. The method run closes the
@@ -167,9 +158,6 @@ func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
 	l.mu.Unlock()
-	if l.detach != nil {
-		l.detach()
-	}
 	l.cancel(why)
 	close(l.work)
 }
@@ -248,7 +236,10 @@ var errUnsent = errors.New("the session accepts no new records")
 // meantime forbids the send, transmit reports e as unsent.
 func (l *life) transmit(e *entry) {
 	err := l.make(func() error {
-		if !l.begin(e) {
+		l.mu.Lock()
+		admitted := l.pass.admits(e)
+		l.mu.Unlock()
+		if !admitted {
 			return errUnsent
 		}
 		return l.sess.Send(e.out)
@@ -258,13 +249,6 @@ func (l *life) transmit(e *entry) {
 	} else {
 		l.sent(e, err)
 	}
-}
-
-// begin reports whether e may be sent, and if so marks e as sent.
-func (l *life) begin(e *entry) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.pass.admits(e)
 }
 
 var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
@@ -331,18 +315,6 @@ func (l *life) onlySettled(b *batch.Batch) bool {
 	*r = report{}
 	l.queue = l.queue[:0]
 	return true
-}
-
-// rename turns a queued answer to b into an answer to e. It is called when sendNow has sent b
-// without an entry, and the machine has created the entry e for b afterwards.
-func (l *life) rename(b *batch.Batch, e *entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range l.queue {
-		if l.queue[i].b == b {
-			l.queue[i].b = e.out
-		}
-	}
 }
 
 // whenClosed calls f when the session has closed. It is for an outlet whose loop has ended and

@@ -60,8 +60,6 @@ type Options struct {
 // defaultParkedBytes is the default of Options.ParkedBytes.
 const defaultParkedBytes = 4 << 20
 
-var errNilDestination = errors.New("deliver: destination is nil")
-
 // resolve returns the options, Retry and Breaker included, with their defaults. o may be nil. The
 // error names each option that is out of range.
 func (o *Options) resolve(t *Traits) (r Options, err error) {

@@ -56,6 +56,7 @@ type outlet struct {
 
 	// Only the loop uses these fields.
 	life     *life
+	spare    []report // memory for reports; see life.reports
 	intake   intake
 	flushes  *flushes
 	spooling *spooling
@@ -99,9 +100,6 @@ var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 // batch to another goroutine would cost half a write. With a spool or a handler, the session
 // nevertheless has a goroutine, so that the loop can move records to them while a Send hangs.
 func newOutlet(dest Destination, o *Options) (*outlet, error) {
-	if dest == nil {
-		return nil, errNilDestination
-	}
 	traits := dest.Traits()
 	set, err := o.resolve(&traits)
 	if err != nil {
@@ -114,7 +112,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x.events.SetOutput(set.Name, set.OnError)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
+	x.ctx, x.giveUp = ctx, func() { cancel(outputhook.ErrClosing) }
 	x.end = &closeOnce{ended: make(chan struct{})}
 	x.led = &ledger{spill: set.spill}
 	x.driver = newDriver(dest, &x.events, func() uint64 { return x.led.account().Delivered })
@@ -128,7 +126,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.wakeLoop)
 	x.set = &settings{
 		traits: &traits, opt: &set, handler: set.Handler != nil, oldest: time.Now().Add(-set.Retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.Post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
+		post: x.events.Post, deadLetter: x.dead.write, lettersFull: x.dead.full,
 		release: x.intake.release, pending: func() uint64 { return x.intake.log.Pending() },
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
@@ -179,7 +177,9 @@ func (o *outlet) loop() {
 	finished := false
 	defer func() {
 		if !finished { // the spool, or the driver of an inline outlet, called runtime.Goexit
-			o.intake.unwound()
+			if o.inline {
+				o.life.unwound()
+			}
 			go o.loop()
 		}
 	}()
@@ -234,15 +234,14 @@ func (o *outlet) collect(now time.Time) {
 		o.flushes.add(now, f)
 	}
 	for l := o.life; l != nil && l == o.life; {
-		q := l.reports()
+		q := l.reports(o.spare)
 		for i := range q {
 			if o.m.reported(now, &q[i]); q[i].kind == reportClosed {
 				o.life = nil
 			}
 		}
-		n := len(q)
-		l.keep(q)
-		if n == 0 {
+		clear(q)
+		if o.spare = q; len(q) == 0 {
 			break
 		}
 	}
@@ -260,13 +259,16 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
-		l := newLife(o.driver, o.wake, o.m.set.traits.Window)
-		if o.life = l; o.inline {
-			l.inline, l.detach = true, context.AfterFunc(o.ctx, func() { l.cancel(outputhook.ErrClosing) })
+		parent := context.Background()
+		if o.inline {
+			parent = o.ctx
+		}
+		o.life = newLife(parent, o.driver, o.wake, o.m.set.traits.Window)
+		if o.life.inline = o.inline; o.inline {
 			o.publish() // the call may hang
-			l.open()
+			o.life.open()
 		} else {
-			go l.run()
+			go o.life.run()
 		}
 	case doSend:
 		if o.inline {
@@ -342,7 +344,7 @@ func (e *PendingError) Unwrap() error { return e.Err }
 // their number. If ctx ends first, Flush returns its error. During Close, Flush waits for Close,
 // which flushes the destination.
 func (o *outlet) Flush(ctx context.Context) error {
-	closed, err := o.reach(ctx, &flush{mayProbe: breaker.MayProbe(ctx)})
+	closed, err := o.reach(ctx, &flush{probed: breaker.MayProbe(ctx)})
 	if err != nil {
 		return fmt.Errorf("deliver: cannot flush: %w", err)
 	}

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -63,9 +64,7 @@ func closeDestination(dest Destination) {
 
 // connect creates the outlet and the memory in front of dest, and starts the outlet.
 func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
-	if r.Deliver.askEvery = r.Slab.FlushInterval; r.Deliver.askEvery <= 0 {
-		r.Deliver.askEvery = 100 * time.Millisecond
-	}
+	r.Deliver.askEvery = cmp.Or(max(0, r.Slab.FlushInterval), 100*time.Millisecond)
 	if o.outlet, err = newOutlet(dest, &r.Deliver); err == nil {
 		o.w, o.log, err = slablog.New(&r.Slab, o.outlet.consumer())
 	}

@@ -152,17 +152,15 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("deliver: "+format, args...)) }
-	for _, two := range []struct {
-		a, b string
-		both bool
-	}{
-		{"FallbackFile", "Deliver.Handler", r.FallbackFile != "" && d.Handler != nil},
-		{"DeadLetterFile", "Deliver.DeadLetter", r.DeadLetterFile != "" && d.DeadLetter != nil},
-		{"CrashDir", "Slab.Crash", r.CrashDir != "" && m.Crash != nil},
-	} {
-		if two.both {
-			bad("%s and %s are both set; use one of them", two.a, two.b)
-		}
+	const both = "%s and %s are both set; use one of them"
+	if r.FallbackFile != "" && d.Handler != nil {
+		bad(both, "FallbackFile", "Deliver.Handler")
+	}
+	if r.DeadLetterFile != "" && d.DeadLetter != nil {
+		bad(both, "DeadLetterFile", "Deliver.DeadLetter")
+	}
+	if r.CrashDir != "" && m.Crash != nil {
+		bad(both, "CrashDir", "Slab.Crash")
 	}
 	if spills && r.SpoolDir == "" && d.spill == nil {
 		bad("Slab.WhenFull is spill, but there is no SpoolDir")
@@ -224,32 +222,30 @@ func (f *files) open(o *OutputOptions) error {
 	bad := func(field string, err error) {
 		errs = append(errs, fmt.Errorf("deliver: cannot open %s: %w", field, err))
 	}
-	var err error
 	if o.FallbackFile != "" {
-		fallback, err := openAppendFile(o.FallbackFile)
-		if err != nil {
+		f.fallback = &appendFile{path: o.FallbackFile}
+		if err := f.fallback.open(); err != nil {
 			bad("FallbackFile", err)
-		} else {
-			f.fallback, o.Deliver.Handler = fallback, JSONLines(fallback)
 		}
+		o.Deliver.Handler = JSONLines(f.fallback)
 	}
 	if o.SpoolDir != "" {
+		var err error
 		if f.spool, err = diskqueue.Open(o.SpoolDir, &o.Spool); err != nil {
 			bad("SpoolDir", err)
 		} else {
 			o.Deliver.spill = f.spool
 		}
 	}
-	switch {
-	case o.DeadLetterFile != "":
-		letters, err := openAppendFile(o.DeadLetterFile)
-		if err != nil {
-			bad("DeadLetterFile", fmt.Errorf("deliver: cannot open dead-letter file: %w", err))
-			break
+	letters := &appendFile{path: o.DeadLetterFile}
+	if letters.path != "" {
+		if err := letters.open(); err != nil {
+			bad("DeadLetterFile", err)
 		}
-		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
-	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := &appendFile{path: filepath.Join(o.SpoolDir, deadLetterName)} // the file is opened when the first record is written
+	} else if o.SpoolDir != "" && o.Deliver.DeadLetter == nil {
+		letters.path = filepath.Join(o.SpoolDir, deadLetterName) // the file is opened when the first record is written
+	}
+	if letters.path != "" {
 		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
 	}
 	return errors.Join(errs...)

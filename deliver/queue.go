@@ -103,14 +103,7 @@ func (q *queue) remove(e *entry) {
 // releaseUnused releases h if no entry refers to h and no session reads it. It does not release
 // batches of the spool: disk acknowledges those in order.
 func (q *queue) releaseUnused(h *holder) {
-	if h.parts > 0 || h.owner == ofSpool {
-		return
-	}
-	if !h.settled {
-		h.settled = true
-		q.set.settled(h.lease)
-	}
-	if h.pins == 0 {
+	if h.parts == 0 && h.pins == 0 && h.owner != ofSpool {
 		q.set.release(h)
 	}
 }

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -17,7 +18,6 @@ type settings struct {
 	post        func(op string, err error, n uint64)
 	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters about the records of b, which it copies
 	lettersFull func() bool                        // too many dead letters wait to be written
-	settled     func(from lease)                   // called when no record of the lease is open
 	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
 	pending     func() uint64                      // returns the number of records that are pending in the log
 	moved       func(of stateKind, from, to uint8) // called at each transition; nil except in tests
@@ -78,12 +78,6 @@ const (
 
 // joins returns the maximum size of a combined batch.
 func (s *settings) joins() (bytes, records int) {
-	bytes, records = joinedBytes, joinedRecords
-	if n := s.traits.Limits.Bytes; n > 0 {
-		bytes = min(bytes, n)
-	}
-	if n := s.traits.Limits.Records; n > 0 {
-		records = min(records, n)
-	}
-	return bytes, records
+	l := s.traits.Limits
+	return min(joinedBytes, cmp.Or(l.Bytes, joinedBytes)), min(joinedRecords, cmp.Or(l.Records, joinedRecords))
 }

@@ -137,18 +137,14 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 	if o.inline { // the loop ends when its call of the driver returns
 		return
 	}
-	o.post(func(time.Time) { o.abandon() })
+	o.post(func(time.Time) {
+		if o.m.abandon() && o.life != nil {
+			o.life.fence(outputhook.ErrClosing)
+		}
+	})
 	grace.Reset(closeGrace)
 	select {
 	case <-o.done:
 	case <-grace.C: // the spool hangs
-	}
-}
-
-// abandon ends the loop although a session has not closed. The memory that the session may read
-// does not change until the session has closed. Only the loop calls abandon.
-func (o *outlet) abandon() {
-	if open := o.m.abandon(); open && o.life != nil {
-		o.life.fence(outputhook.ErrClosing)
 	}
 }

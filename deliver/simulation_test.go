@@ -217,7 +217,7 @@ func newSimulation(lim simLimits, mut mutant) *simulation {
 	w.m = newMachine(&settings{
 		moved: lim.transitions.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
-		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
+		release: func(h *holder) { w.led.forget(h.lease); w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
 	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}, events: new(callback.Reporter)}
 	w.settle()

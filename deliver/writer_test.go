@@ -583,9 +583,8 @@ func TestCloseBetweenSessionsOfAWriter(t *testing.T) {
 // wrote.
 func TestNoUnknownRecordBetweenAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		m := &page{act: func(_ int, p []byte) (int, error) { return 25, testkit.ErrDisk }}
+		m := &page{act: func(_ int, p []byte) (int, error) { return 25, batch.RetryAfter(testkit.ErrDisk, time.Minute) }}
 		o := shortDelays(slab.Options{FlushInterval: time.Millisecond})
-		o.Deliver.Retry.Min, o.Deliver.Retry.Max = time.Hour, time.Hour
 		out := mustOutput(t, ToWriter(m), o)
 		mustLines(t, out, 0, 3, 20)
 		time.Sleep(time.Second)
