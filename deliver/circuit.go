@@ -149,13 +149,7 @@ func (s *subscribers) post(t Transition) {
 // change of state is dropped. For a change of state, the oldest transition in the channel is
 // dropped instead. That makes room, because no other goroutine sends to the channel.
 func (s *subscriber) send(t Transition) {
-	for {
-		t.Lost = s.lost
-		select {
-		case s.ch <- t:
-			return
-		default:
-		}
+	if len(s.ch) == cap(s.ch) {
 		if t.From == t.To {
 			s.lost++
 			return
@@ -166,6 +160,8 @@ func (s *subscriber) send(t Transition) {
 		default:
 		}
 	}
+	t.Lost = s.lost
+	s.ch <- t
 }
 
 // subscribe returns a channel with the transitions from now on, and a function that ends the

@@ -104,24 +104,24 @@ func SendFunc(t Traits, send func(ctx context.Context, b *batch.Batch) batch.Out
 	return sendFunc{t, send}
 }
 
-// A sendFunc is the Destination of SendFunc. Each of its sessions calls the function for each
-// batch.
+// A sendFunc is the Destination of SendFunc.
 type sendFunc struct {
 	t    Traits
 	send func(context.Context, *batch.Batch) batch.Outcome
 }
 
 func (d sendFunc) Traits() Traits               { return d.t }
-func (d sendFunc) Open(l Life) (Session, error) { return sendFuncSession{d, l}, nil }
+func (d sendFunc) Open(l Life) (Session, error) { return sendSession{d.send, l}, nil }
 
-type sendFuncSession struct {
-	d sendFunc
-	l Life
+// A sendSession is a session that calls a function for each batch and has no state.
+type sendSession struct {
+	send func(context.Context, *batch.Batch) batch.Outcome
+	l    Life
 }
 
-func (s sendFuncSession) Send(b *batch.Batch) error {
-	s.l.Answer(b, s.d.send(s.l.Context(), b))
+func (s sendSession) Send(b *batch.Batch) error {
+	s.l.Answer(b, s.send(s.l.Context(), b))
 	return nil
 }
 
-func (sendFuncSession) Close() {}
+func (sendSession) Close() {}

@@ -47,8 +47,7 @@ type entry struct {
 	at      time.Time    // time at which the session got e
 	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // holder of the memory that the session may read
-	unknown bool         // the session got e and has not answered
-	before  bool         // an earlier session got e and did not answer
+	unknown bool         // an earlier session got e and did not answer
 	cut     bool         // the circuit limits the batch, so records were split off
 
 	tried bool // the handler did not accept e during its share of the time of Close

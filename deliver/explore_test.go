@@ -477,7 +477,7 @@ func (w *simulation) key() uint64 {
 	n(uint64(len(m.queue.ring)))
 	for _, e := range m.queue.ring {
 		n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-		is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.copied)
+		is(e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.copied)
 	}
 	hashState(reflect.ValueOf(m.poison).Elem(), w.now, n)
 	for _, d := range m.disk.out {

@@ -101,7 +101,7 @@ func (s *inflight) giveUp() {
 // the session has answered or closed, even if the records are settled earlier.
 func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 	s.queue.put(e, sent)
-	e.kind, e.out, e.before, e.unknown, e.round, e.at = k, e.fresh(), e.unknown, true, s.round, now
+	e.kind, e.out, e.round, e.at = k, e.fresh(), s.round, now
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
@@ -138,7 +138,6 @@ func (s *inflight) unsent(e *entry) {
 		return
 	}
 	s.takeBack(e)
-	e.unknown = e.before
 	s.unpin(e)
 }
 
@@ -153,6 +152,7 @@ func (s *inflight) takeAllBack() (oldest *entry, n int) {
 			oldest = e
 		}
 		n += e.b.Len()
+		e.unknown = true
 		s.takeBack(e)
 	}
 	s.enter(lost)

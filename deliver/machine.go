@@ -269,7 +269,7 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	// waits.
 	m.sess.takeBack(e)
 	m.poison.Answered(now.Sub(e.at))
-	e.unknown = e.before || errors.Is(o.Why, batch.ErrUnanswered)
+	e.unknown = e.unknown || errors.Is(o.Why, batch.ErrUnanswered)
 	switch {
 	case e.kind == poison.Reference:
 		m.sess.unpin(e)

@@ -81,12 +81,11 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 // and [Output.WriteRecord] returns an error for it. The error is slab.ErrOversize for a record
 // larger than Slab.MaxRecord, and wraps [batch.ErrClosed] after Close.
 func (o *Output) Write(p []byte) (int, error) {
-	if len(p) > o.opt.Slab.MaxRecord {
-		n, err := o.w.Write(p)
+	n, err := o.w.Write(p)
+	if err != nil && len(p) > o.opt.Slab.MaxRecord {
 		o.deadLetter(p, batch.Meta{}, err, errOversize, o.w.Codec())
-		return n, err
 	}
-	return o.w.Write(p)
+	return n, err
 }
 
 // WriteRecord accepts a record and its Meta. It copies p. The error

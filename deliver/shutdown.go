@@ -48,7 +48,7 @@ func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	o.intake.log.Close()
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // shortens the delays before the machine learns that the log has ended
-	o.awaitLoop(ctx, deadline)
+	o.awaitLoop(ctx)
 	unknown := o.led.close() // not by the loop, which may hang in the spool or in an inline driver
 	unknown += o.intake.log.End(ctx, isClosed(o.done))
 	o.giveUp()
@@ -110,31 +110,18 @@ func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint
 
 // awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop
 // the remaining records, so that time remains to account for them.
-func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
-	isOver := make(<-chan time.Time)
-	if !deadline.IsZero() {
-		left := time.Until(deadline)
-		t := time.NewTimer(left - closetime.Reserve(left))
-		defer t.Stop()
-		isOver = t.C
-	}
+func (o *outlet) awaitLoop(ctx context.Context) {
+	sooner, cancel := closetime.Sooner(ctx)
+	defer cancel()
 	select {
 	case <-o.done:
 		return
-	case <-isOver:
-	case <-ctx.Done():
+	case <-sooner.Done():
 	}
 	o.intake.log.Refuse()
 	o.post(func(time.Time) { o.m.beOver() })
 	o.giveUp()
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-o.done:
-		return
-	case <-grace.C:
-	}
-	if o.inline { // the loop ends when its call of the driver returns
+	if o.ends(closeGrace) || o.inline { // the loop of an inline outlet ends when its call of the driver returns
 		return
 	}
 	o.post(func(time.Time) {
@@ -142,9 +129,15 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 			o.life.fence(outputhook.ErrClosing)
 		}
 	})
-	grace.Reset(closeGrace)
+	o.ends(closeGrace) // if not, the spool hangs
+}
+
+// ends reports whether the loop ends within d.
+func (o *outlet) ends(d time.Duration) bool {
 	select {
 	case <-o.done:
-	case <-grace.C: // the spool hangs
+		return true
+	case <-time.After(d):
+		return false
 	}
 }

@@ -35,8 +35,8 @@ func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil
 	}
-	d := &writer{w: w, vec: vecWriterFor(w)}
-	d.room, _ = w.(roomy)
+	d := &writer{w: w, writev: writevOf(w)}
+	d.room, _ = w.(interface{ Room() int64 })
 	return d
 }
 
@@ -59,20 +59,16 @@ func isNilPointer(w io.Writer) bool {
 // incomplete write stopped, so that the next session resumes there. One goroutine at a time calls
 // the driver, so it needs no lock.
 type writer struct {
-	w    io.Writer
-	vec  vecWriter // nil: w accepts one slab at a time only
-	room roomy     // nil: files have no limit
-	bufs [][]byte
+	w      io.Writer
+	writev func(bufs [][]byte) (int64, error) // nil: w accepts one slab at a time only
+	room   interface{ Room() int64 }          // returns the number of bytes that fit into the current file; nil: no limit
+	bufs   [][]byte
 
 	done       int // number of written bytes of the batch in flight
 	at         stop
 	miscounted bool
 	report     func(error) // called when w first returns a wrong count
 }
-
-// A roomy is a writer to files of limited size. Room returns the number of bytes that fit into the
-// current file.
-type roomy interface{ Room() int64 }
 
 // A stop is the position at which an incomplete Send ended. It names a record instead of an offset
 // in the batch: the next batch may begin at another record, or the record may have been dropped.
@@ -86,27 +82,14 @@ type stop struct {
 // reportTo sets the function that is called when w first returns a wrong count.
 func (d *writer) reportTo(report func(error)) { d.report = report }
 
-func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec != nil} }
+func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.writev != nil} }
 
 // Open begins a session, which has no state.
-func (d *writer) Open(l Life) (Session, error) { return writerSession{d, l}, nil }
-
-// writerSession is a session of a writer.
-type writerSession struct {
-	d    *writer
-	life Life
-}
-
-func (s writerSession) Close() {}
-
-func (s writerSession) Send(b *batch.Batch) error {
-	s.life.Answer(b, s.d.send(b))
-	return nil
-}
+func (d *writer) Open(l Life) (Session, error) { return sendSession{d.send, l}, nil }
 
 // send writes b from the position at which the last Send stopped. If the partly written record is
 // not in b, send first appends a newline, so that the next record begins on a new line.
-func (d *writer) send(b *batch.Batch) batch.Outcome {
+func (d *writer) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	skip, over := d.resume(b)
 	if over {
 		if err := d.endLine(); err != nil {
@@ -223,7 +206,7 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 	}
 	// The buffers refer to slabs, which may be reused after this call.
 	defer func() { clear(d.bufs) }()
-	if d.vec == nil || len(d.bufs) < 2 {
+	if d.writev == nil || len(d.bufs) < 2 {
 		for _, data := range d.bufs {
 			if err := written.All(d.w, data, &d.done, d.miscount); err != nil {
 				return err
@@ -231,7 +214,7 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 		}
 		return nil
 	}
-	n, err := d.vec.Writev(d.bufs)
+	n, err := d.writev(d.bufs)
 	more, wrong, err := written.Count(n, want, err)
 	if wrong != nil {
 		d.miscount(wrong)
@@ -301,31 +284,20 @@ type writeCloser struct {
 
 func (d *writeCloser) Close(context.Context) error { return d.c.Close() }
 
-// A vecWriter is an io.Writer that writes several slabs in one system call, like writev(2). For a
-// file this takes a third less time than one write for each slab. On Linux and macOS a regular
-// *os.File is written in this way. A file.File is a vecWriter itself.
-//
-// Writev writes the buffers in order and returns the number of bytes written, with an error if that
-// is not all of them. It does not keep the buffers.
-type vecWriter interface {
-	Writev(bufs [][]byte) (int64, error)
-}
-
-// vecWriterFor returns the vecWriter for w, or nil if w accepts one slab at a time only. A pipe or a
-// terminal is written slab by slab.
-func vecWriterFor(w io.Writer) vecWriter {
+// writevOf returns the function that writes several slabs to w in one system call, like writev(2), or
+// nil if w accepts one slab at a time only, such as a pipe or a terminal. For a file this takes a third
+// less time than one write for each slab. The function returns the number of bytes written, with an
+// error if that is not all of them. It does not keep the buffers.
+func writevOf(w io.Writer) func(bufs [][]byte) (int64, error) {
 	switch d := w.(type) {
-	case vecWriter:
-		return d
+	case interface {
+		Writev(bufs [][]byte) (int64, error)
+	}:
+		return d.Writev
 	case *os.File:
 		if st, err := d.Stat(); err == nil && st.Mode().IsRegular() && vectors.Have {
-			return fileVec{d}
+			return func(bufs [][]byte) (int64, error) { return vectors.Write(d, bufs) }
 		}
 	}
 	return nil
 }
-
-// fileVec is the vecWriter of a file.
-type fileVec struct{ f *os.File }
-
-func (v fileVec) Writev(bufs [][]byte) (int64, error) { return vectors.Write(v.f, bufs) }

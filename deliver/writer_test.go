@@ -288,7 +288,7 @@ func TestWriterTornLines(t *testing.T) {
 			}}
 			d := ToWriter(m).(*writer)
 			recs := []string{"one\n", "two\n", "three\n"}
-			o := d.send(make(1, recs...))
+			o := d.send(t.Context(), make(1, recs...))
 			done := 3 - o.Open.Len(3)
 			if o.Err() == nil || o.Advice != batch.Again || done != strings.Count(text[:n], "\n") {
 				t.Fatalf("%d bytes: %+v", n, o)
@@ -301,7 +301,7 @@ func TestWriterTornLines(t *testing.T) {
 				}
 				next, want = make(9, "zero\n"), want+"zero\n"
 			}
-			if o := d.send(next); o.Err() != nil || m.String() != want {
+			if o := d.send(t.Context(), next); o.Err() != nil || m.String() != want {
 				t.Errorf("%d bytes: %q, want %q, %+v", n, m.String(), want, o)
 			}
 		}
@@ -446,7 +446,7 @@ func TestWriterMiscounts(t *testing.T) {
 		build.Append([]byte("line\n"), 0, batch.Meta{})
 		b.Add(build.Runs[0])
 	}
-	if o := d.send(&b); o.Open.Len(3) != 3 || !strings.Contains(o.Why.Error(), "invalid count -1") {
+	if o := d.send(t.Context(), &b); o.Open.Len(3) != 3 || !strings.Contains(o.Why.Error(), "invalid count -1") {
 		t.Errorf("%+v", o)
 	}
 }
