@@ -57,10 +57,11 @@ type entry struct {
 	suspect *poison.Suspect // nil: its stream is held
 	copied  bool            // its bytes count toward Options.ParkedBytes
 
-	// own and runs are the memory of the field out in the first session. Few batches have more than
-	// 5 runs.
-	own  batch.Batch
-	runs [5]layout.Run
+	// first is the memory of the field h of a leased batch, and own and runs are that of the field
+	// out in the first session. Few batches have more than 5 runs.
+	first holder
+	own   batch.Batch
+	runs  [5]layout.Run
 }
 
 // inMemory reports whether the records of e are in memory only.

@@ -217,10 +217,8 @@ func (w *simulation) addBatch() {
 	b := w.batchOf(tickets)
 	l := &simLease{w: w, b: b, open: w.lim.records}
 	w.leases = append(w.leases, l)
-	h := &holder{no: uint64(no + 1), lease: l}
-	w.holders = append(w.holders, h)
 	w.led.add(l)
-	w.m.add(w.now, h)
+	w.holders = append(w.holders, w.m.add(w.now, l, uint64(no+1)).h)
 }
 
 // lateAnswer delivers an answer of a session that has ended.

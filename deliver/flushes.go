@@ -111,11 +111,3 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	}
 	return false, nil
 }
-
-// fail ends all waiting calls of Flush and Commit with err.
-func (s *flushes) fail(err error) {
-	for _, f := range s.waiting {
-		f.ch <- err
-	}
-	s.waiting = nil
-}

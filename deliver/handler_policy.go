@@ -22,12 +22,11 @@ type handlerPolicy struct {
 	led    *ledger
 	health *health
 
-	needs   needs
-	busy    bool      // the handler is processing a batch; it gets one batch at a time
-	at      time.Time // the handler is not called before this time; zero: no limit
-	due     uint64    // number of records to offer before PendingLimit is checked again
-	fails   int       // number of consecutive failed calls of the handler
-	failing episode   // series of failed calls of the handler
+	needs needs
+	busy  bool      // the handler is processing a batch; it gets one batch at a time
+	at    time.Time // the handler is not called before this time; zero: no limit
+	due   uint64    // number of records to offer before PendingLimit is checked again
+	fails int       // number of consecutive failed calls of the handler
 	// relieves is set when memory is short, and cleared when the destination accepts records.
 	relieves bool
 }
@@ -120,15 +119,15 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()
 	if err == nil || out.Open.Empty() && out.Refused.Empty() {
-		a.fails, a.at = 0, time.Time{}
-		if a.failing.end() {
+		if a.fails > 0 {
 			a.set.post("handler-recovered", nil, 0)
 		}
+		a.fails, a.at = 0, time.Time{}
 		return
 	}
 	r := a.set.opt.Retry
 	a.at = now.Add(max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter)))
-	if a.fails++; a.failing.begin() {
+	if a.fails++; a.fails == 1 {
 		a.set.post("handler", err, uint64(n))
 	}
 }

@@ -69,9 +69,8 @@ type intake struct {
 	o   *outlet
 	log log
 
-	used   int       // number of holders in use
-	lastNo uint64    // number of the latest holder
-	spare  []*holder // unused holders, for reuse
+	used   int       // number of leases that are not released
+	lastNo uint64    // number of the latest lease
 	due    time.Time // latest time of the next call of fill; zero: none
 }
 
@@ -129,32 +128,20 @@ func (k *intake) busy() bool {
 	return room <= 0
 }
 
-// add passes l to the machine. It reuses a spare holder if there is one.
+// add passes l to the machine.
 func (k *intake) add(now time.Time, l lease) *entry {
-	var h *holder
-	if n := len(k.spare); n > 0 {
-		h, k.spare = k.spare[n-1], k.spare[:n-1]
-	} else {
-		h = new(holder)
-	}
 	k.used++
 	k.lastNo++
-	h.lease, h.no = l, k.lastNo
 	k.o.led.add(l)
-	return k.o.m.add(now, h)
+	return k.o.m.add(now, l, k.lastNo)
 }
 
 // release frees a holder that is settled and that no session reads.
 func (k *intake) release(h *holder) {
 	k.o.led.forget(h.lease)
 	h.lease.Release()
-	if h.owner == ofCopy { // copies are not counted in used
-		return
-	}
-	k.used--
-	if len(k.spare) <= k.o.set.traits.Window {
-		*h = holder{}
-		k.spare = append(k.spare, h)
+	if h.owner == ofLog {
+		k.used--
 	}
 }
 

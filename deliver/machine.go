@@ -106,12 +106,12 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends a batch of the log. An empty batch is settled at once and not sent.
-func (m *machine) add(now time.Time, h *holder) *entry {
-	b := h.lease.Batch()
-	e := m.queue.entryOf(h, b, now)
-	if m.queue.ring = append(m.queue.ring, e); b.Len() == 0 {
-		m.led.settle(h.lease, batch.Account{}, 0)
+// add appends batch number no of the log. An empty batch is settled at once and not sent.
+func (m *machine) add(now time.Time, from lease, no uint64) *entry {
+	e := &entry{b: from.Batch(), since: now, first: holder{lease: from, no: no, parts: 1}}
+	e.h = &e.first
+	if m.queue.ring = append(m.queue.ring, e); e.b.Len() == 0 {
+		m.led.settle(from, batch.Account{}, 0)
 		m.queue.remove(e)
 	}
 	return e

@@ -213,7 +213,6 @@ func (o *outlet) loop() {
 	timer.Stop()
 	o.publish()
 	o.flushes.answer()
-	o.flushes.fail(errClosed)
 	o.intake.log.Leave()
 	if o.life != nil { // abandoned: from now on the goroutine of the session owns the list of its batches
 		o.life.whenClosed(o.m.sess.closed)

@@ -37,18 +37,19 @@ type Output struct {
 // goroutines of the Output end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
+	r.Deliver.askEvery = cmp.Or(max(0, r.Slab.FlushInterval), 100*time.Millisecond)
 	out := &Output{opt: r}
-	err = errors.Join(err, out.files.open(&out.opt))
-	if err == nil {
-		err = out.connect(dest, &out.opt)
-	} else {
+	if err = errors.Join(err, out.files.open(&out.opt)); err != nil {
 		_, invalid := r.Deliver.resolve(new(Traits))
 		err = errors.Join(err, invalid)
-		closeDestination(dest)
+	} else if out.outlet, err = newOutlet(dest, &out.opt.Deliver); err == nil {
+		out.w, out.log, err = slablog.New(&out.opt.Slab, out.outlet.consumer())
 	}
 	if err != nil {
+		closeDestination(dest)
 		return nil, errors.Join(err, out.files.close())
 	}
+	out.outlet.start(slabLog{out.log})
 	return out, nil
 }
 
@@ -60,20 +61,6 @@ func closeDestination(dest Destination) {
 	if c, ok := dest.(closer); ok {
 		c.Close(ended)
 	}
-}
-
-// connect creates the outlet and the memory in front of dest, and starts the outlet.
-func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
-	r.Deliver.askEvery = cmp.Or(max(0, r.Slab.FlushInterval), 100*time.Millisecond)
-	if o.outlet, err = newOutlet(dest, &r.Deliver); err == nil {
-		o.w, o.log, err = slablog.New(&r.Slab, o.outlet.consumer())
-	}
-	if err != nil {
-		closeDestination(dest)
-		return err
-	}
-	o.outlet.start(slabLog{o.log})
-	return nil
 }
 
 // Write accepts p as one record. It copies p. It returns len(p) and nil even for a record that
