@@ -58,8 +58,7 @@ func (m *machine) finish() action {
 		return action{do: doEnd}
 	case opening, live, leaving:
 		m.sess.giveUp()
-		m.sess.enter(ending)
-		return action{do: doClose}
+		return action{do: doAgain}
 	}
 	return action{do: doWait}
 }

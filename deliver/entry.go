@@ -53,7 +53,6 @@ type entry struct {
 	tried bool // the handler did not accept e during its share of the time of Close
 
 	// These fields are for a parked entry.
-	stream  uint32          // the stream of all its records
 	suspect *poison.Suspect // nil: its stream is held
 	copied  bool            // its bytes count toward Options.ParkedBytes
 
@@ -66,6 +65,9 @@ type entry struct {
 
 // inMemory reports whether the records of e are in memory only.
 func (e *entry) inMemory() bool { return e.h.owner != ofSpool }
+
+// stream returns the stream of the first record of e. It is the stream of all records of a parked e.
+func (e *entry) stream() uint32 { return e.b.At(0).Stream }
 
 // fresh returns a view of e.b at a new address. Answers are matched by the address of the batch, so
 // a late answer to an earlier view is not mistaken for an answer to this one. The first call uses

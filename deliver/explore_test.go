@@ -302,7 +302,7 @@ func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
 		if e.rest == parked && e.suspect != nil {
-			suspected[e.b.At(0).Stream] = true
+			suspected[e.stream()] = true
 		}
 	}
 	for t := range w.copies {

@@ -90,19 +90,12 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	}
 }
 
-// unaccepted writes a dead letter about a record that the output did not accept. It copies b. If
-// unacceptedMost letters are queued, it does nothing.
-func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
-	if l.g != nil {
-		l.add(b, unacceptedError{cause})
-	}
-}
-
 // unacceptedError is the cause of a letter about an unaccepted record. Such a letter is not passed to
 // the driver.
 type unacceptedError struct{ error }
 
-// add queues a letter about b, which it copies.
+// add queues a letter about b, which it copies. If unacceptedMost letters are queued, it discards one
+// about an unaccepted record.
 func (l *deadLetters) add(b *batch.Batch, cause error) {
 	n := letter{copyOf(b), cause}
 	l.mu.Lock()

@@ -385,7 +385,7 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 		}
 	case batch.HoldStreams: // like other records of its stream, the suspect waits until the hold ends
 		m.poison.Forget(e.suspect)
-		e.suspect, e.stream = nil, e.b.At(0).Stream
+		e.suspect = nil
 		m.parking.hold(now, e.b, &o)
 		return
 	}
@@ -411,7 +411,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 		Kind: e.kind, Batch: e.b, Head: m.queue.first(m.disk.backlog) == e,
 		Only: len(m.queue.ring) == 1 && !m.disk.backlog, Doubt: doubt, Cut: why == errSilent, Waited: now.Sub(e.at),
 	})
-	stream := e.b.At(0).Stream
+	stream := e.stream()
 	if c.Suspect != nil {
 		e.suspect = c.Suspect
 	}

@@ -105,7 +105,7 @@ func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Co
 	}
 	one := &batch.Batch{Codec: c} // Append copies p, because p belongs to the caller
 	one.Append(p, 0, m)
-	o.outlet.dead.unaccepted(one, cause)
+	o.outlet.dead.add(one, unacceptedError{cause})
 }
 
 // Codec returns the codec of the records; nil for plain bytes.

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -27,24 +28,20 @@ func (p *parking) partHeld(e *entry) bool {
 		return false
 	}
 	byStream := map[uint32][]int{}
-	var streams []uint32
 	var free []int
 	for i, rec := range e.b.All() {
-		if !p.streams.IsHeld(rec.Stream) {
+		if p.streams.IsHeld(rec.Stream) {
+			byStream[rec.Stream] = append(byStream[rec.Stream], i)
+		} else {
 			free = append(free, i)
-			continue
 		}
-		if byStream[rec.Stream] == nil {
-			streams = append(streams, rec.Stream)
-		}
-		byStream[rec.Stream] = append(byStream[rec.Stream], i)
 	}
 	// The order of the streams among each other does not matter, but the records of each stay in
 	// order.
 	at := slices.Index(p.queue.ring, e)
-	for i, stream := range streams {
+	for i, stream := range slices.Sorted(maps.Keys(byStream)) {
 		part := p.queue.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
-		part.stream, part.unknown = stream, e.unknown
+		part.unknown = e.unknown
 		p.queue.ring = slices.Insert(p.queue.ring, at+i, part)
 		p.queue.rest(part, parked)
 	}
@@ -78,7 +75,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 			p.move(e)
 			continue
 		}
-		h := p.streams.held[e.stream]
+		h := p.streams.held[e.stream()]
 		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= maxHold) {
 			p.account.refuse(e.h.lease, e.b, h.why)
 			p.queue.remove(e)
@@ -113,7 +110,7 @@ func (p *parking) release(now time.Time) {
 		return
 	}
 	for _, e := range p.queue.ring {
-		if e.rest == parked && e.suspect == nil && !p.streams.IsHeld(e.stream) {
+		if e.rest == parked && e.suspect == nil && !p.streams.IsHeld(e.stream()) {
 			p.leave(e)
 		}
 	}
