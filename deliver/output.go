@@ -191,8 +191,8 @@ func (o *Output) Close() error {
 //
 // The error is nil if this Shutdown lost nothing: all pending records are delivered, handled, dead
 // letters, or safely kept on disk for the next start, in the spool or crash-safe memory
-// ([batch.Report.Kept]). Otherwise it has the number of lost records and the reason, and wraps
-// context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
+// ([batch.Report.Kept]). Otherwise it has the number of lost records, the reason and the
+// remedy, and wraps context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
 // only. Report.Unknown is the number of lost records that were sent but not answered, and may
 // therefore have arrived. A record of the spool that the destination accepts after the report stays
 // pending in the account, and the next start may send it again.

@@ -95,10 +95,12 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	if r.OnError == nil {
 		r.OnError = callback.ToStderr[batch.Event]
 	}
+	var t Traits
 	if dest != nil {
-		if f := dest.Traits().Defaults; f != nil {
-			f(&r)
-		}
+		t = dest.Traits()
+	}
+	if t.Defaults != nil {
+		t.Defaults(&r)
 	}
 	r.Name = cmp.Or(r.Name, "deliver")
 	r.CloseTimeout = cmp.Or(r.CloseTimeout, closetime.Default)
@@ -138,13 +140,9 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}
 
 	s := &r.Spool
-	s.Name, s.Codec = r.Name, r.codecFor()
-	if dest != nil {
-		t := dest.Traits()
-		s.Streams = t.Dictionary
-		if s.Accepts == nil {
-			s.Accepts = func(contentType string, _ uint32) bool { return t.Accepts == nil || t.Accepts(contentType) }
-		}
+	s.Name, s.Codec, s.Streams = r.Name, r.codecFor(), t.Dictionary
+	if s.Accepts == nil && t.Accepts != nil {
+		s.Accepts = func(contentType string, _ uint32) bool { return t.Accepts(contentType) }
 	}
 	if s.OnEvent == nil {
 		s.OnEvent = r.OnError
