@@ -71,7 +71,10 @@ func (s *pickySession) Send(b *batch.Batch) error {
 }
 
 func pickyOutput(dir string, d *picky, slabBytes int) (*Output, error) {
-	to, err := os.OpenFile(filepath.Join(dir, "arrived"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	to, err := os.OpenFile(filepath.Join(dir, "arrived"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err == nil {
+		err = endLine(to) // a killed process may have written a part of a line
+	}
 	if err != nil {
 		return nil, err
 	}
