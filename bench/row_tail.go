@@ -134,15 +134,16 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 }
 
 // ourTail returns a function that makes the command forebay tail with a destination of the given
-// scheme.
-func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
+// scheme and more arguments.
+func ourTail(scheme string, more ...string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		path, err := program(env)
 		if err != nil {
 			return nil, err
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*.log"))
-		return exec.Command(path, append([]string{"tail", "--quiet", "--from", "start", "--time", "now", "--to", scheme + addr}, files...)...), err
+		args := append([]string{"tail", "--quiet", "--from", "start", "--time", "now", "--to", scheme + addr}, more...)
+		return exec.Command(path, append(args, files...)...), err
 	}
 }
 
@@ -156,13 +157,20 @@ func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 }
 
 // fluentBitTail returns a function that makes the command of Fluent Bit with the given output. Its
-// buffers are larger than the defaults.
-func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error) {
+// buffers are larger than the defaults. If parse is true, it parses each line as JSON.
+func fluentBitTail(parse bool, output string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		host, port, _ := strings.Cut(addr, ":")
-		file := filepath.Join(env.Dir, "fluent-bit.conf")
-		text := "[SERVICE]\n  Flush 0.2\n  Grace 1\n  Log_Level error\n[INPUT]\n  Name tail\n  Path " + filepath.Join(dir, "*.log") +
-			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
+		file, parsers := filepath.Join(env.Dir, "fluent-bit.conf"), filepath.Join(env.Dir, "parsers.conf")
+		if err := os.WriteFile(parsers, []byte("[PARSER]\n  Name line\n  Format json\n"), 0o600); err != nil {
+			return nil, err
+		}
+		text := "[SERVICE]\n  Flush 0.2\n  Grace 1\n  Log_Level error\n  Parsers_File " + parsers + "\n[INPUT]\n  Name tail\n  Path " + filepath.Join(dir, "*.log") +
+			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n"
+		if parse {
+			text += "  Parser line\n"
+		}
+		text += "[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -193,14 +201,18 @@ func init() {
 	const (
 		tail      = "forebay tail"
 		fluentBit = "Fluent Bit"
-		files     = "1 GB of lines of 300 B in 20 files, read from the start into a server in this process; processor time of the program per line, MB of its largest resident memory"
+		// The lines are passed on as text.
+		tailText, fluentBitText = tail + ", text", fluentBit + ", text"
+
+		acked = "Name forward\n  Require_ack_response on"
+		files = "1 GB of lines of 300 B in 20 files, read from the start into a server in this process; processor time of the program per line, MB of its largest resident memory"
 	)
 	h.Register(h.Row{
 		Name: "tail/loki", What: files,
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
 			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiServer, ourTail("loki://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail(false, "Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
 			tailing("promtail", h.Rival, "$PROMTAIL", lokiServer, promtail),
 		},
 		Targets: []h.Target{h.VersusFastest(tail, 0.5), h.FigureVersus(tail, fluentBit, "MB", 0), h.FigureVersus(tail, "promtail", "MB", 0)},
@@ -208,9 +220,11 @@ func init() {
 		Name: "tail/forward", What: files + "; each chunk is acknowledged",
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
-			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR", forwardServer, ourTail("forward://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_forward, Require_ack_response", forwardServer, fluentBitTail("Name forward\n  Require_ack_response on")),
+			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR; the members of a line are fields", forwardServer, ourTail("forward://")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail with a JSON parser, out_forward, Require_ack_response", forwardServer, fluentBitTail(true, acked)),
+			tailing(tailText, h.Ours, "and --format text; a line is one field", forwardServer, ourTail("forward://", "--format", "text")),
+			tailing(fluentBitText, h.Rival, "without a parser", forwardServer, fluentBitTail(false, acked)),
 		},
-		Targets: []h.Target{h.Versus(tail, fluentBit, 0.9)},
+		Targets: []h.Target{h.Versus(tail, fluentBit, 0.9), h.Versus(tailText, fluentBitText, 0.9)},
 	})
 }
