@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8. Its
-// Append copies text unchanged, even if the text contains invalid bytes.
+// A Charset is a character encoding. It is safe for concurrent use. A nil Charset is UTF-8: its
+// method Append copies text unchanged, even if the text contains invalid bytes.
 type Charset struct {
 	names string              // separated by spaces; the first name is the preferred one
 	high  []rune              // for one byte per character: the characters of the highest bytes, up to 0xff
@@ -45,13 +45,13 @@ func init() {
 	}
 }
 
-// elsewhere is the end of the error about an unknown charset. It names charsets that only
+// The text elsewhere ends the error about an unknown charset. It names charsets that only
 // forebay-all supports.
 var elsewhere = "; forebay-all also has shift_jis, euc-jp, euc-kr, gbk, gb18030 and big5"
 
 // Add registers a charset with several bytes per character. It must be called before main starts.
-// The function decode converts text without a newline to UTF-8. A byte below 0x80 at the start of a
-// character must be the ASCII character.
+// The function decode converts text without a newline to UTF-8. In this charset, a byte below 0x80
+// that begins a character must be the ASCII character.
 func Add(names string, decode func(text []byte) []byte) {
 	all = append(all, &Charset{names: names, multi: decode})
 	elsewhere = ""
@@ -96,9 +96,8 @@ func (c *Charset) String() string {
 // MarkBytes is the maximum length of a byte order mark.
 const MarkBytes = 3
 
-// Detect returns the charset of a text, and the length of its byte order mark. start is the
-// beginning of the text. A byte order mark has precedence over c. If c is UTF-8, only the byte
-// order mark of UTF-8 is recognized.
+// Detect returns the charset of a text that begins with start, and the length of its byte order
+// mark. Without a mark, the charset is c. If c is UTF-8, the marks of UTF-16 are ignored.
 func (c *Charset) Detect(start []byte) (detected *Charset, markBytes int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
@@ -216,8 +215,8 @@ type Decoder struct{ buf []byte }
 // keptBytes is the maximum size of a buffer that a Decoder keeps for the next line.
 const keptBytes = 128 << 10
 
-// Line converts a line to UTF-8. The result is valid until the next call. ok is false if the line
-// is longer than max bytes in c or in UTF-8, without its newline.
+// Line converts a line to UTF-8. The result is valid until the next call. ok is false if the line,
+// without its newline, is longer than max bytes before or after the conversion.
 func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) {
 	if c.exceeds(line, max) {
 		return nil, false
@@ -232,8 +231,8 @@ func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) 
 	return d.buf, !(*Charset)(nil).exceeds(d.buf, max)
 }
 
-// appendMulti converts text line by line and appends it to dst. An incomplete character at the end
-// of a line would otherwise include the newline.
+// appendMulti converts text and appends it to dst. It converts each line separately, so that an
+// incomplete character at the end of a line does not include the newline.
 func (c *Charset) appendMulti(dst, text []byte) []byte {
 	for line := range bytes.Lines(text) {
 		ascii := 0

@@ -1,8 +1,8 @@
 package charset
 
-// tables contains the charsets with one byte per character. high contains the characters of the
-// highest bytes; the last one belongs to the byte 0xff. Each lower byte above 0x7f is the code
-// point with the same number. U+FFFD marks an undefined byte.
+// tables contains the charsets with one byte per character. The field high lists the characters of
+// the highest bytes, up to 0xff. Each lower byte is the code point with the same number. U+FFFD
+// marks an undefined byte.
 var tables = []struct{ names, high string }{
 	{"latin1 iso-8859-1", ""},
 	{"iso-8859-2 latin2", "\u00a0Ą˘Ł¤ĽŚ§¨ŠŞŤŹ\u00adŽŻ°ą˛ł´ľśˇ¸šşťź˝žżŔÁÂĂÄĹĆÇČÉĘËĚÍÎĎĐŃŇÓÔŐÖ×ŘŮÚŰÜÝŢßŕáâăäĺćçčéęëěíîďđńňóôőö÷řůúűüýţ˙"},

@@ -185,7 +185,8 @@ func bracketsIn(data []byte) (line int) {
 	return 0
 }
 
-// anchors contains the anchors of a file by their names.
+// anchors is a visitor that collects the YAML anchors of a file. The map keys are the names of the
+// anchors.
 type anchors map[string]ast.Node
 
 func (a anchors) Visit(n ast.Node) ast.Visitor {
@@ -414,7 +415,7 @@ func quote(name string) string {
 	return name
 }
 
-// oneOf formats a list of names for a message, such as "a, b or c". It appends the text end.
+// oneOf formats a list of names for a message, such as "a, b or c", followed by the text end.
 func oneOf(names []string, end string) string {
 	switch n := len(names); {
 	case n == 0:

@@ -104,8 +104,8 @@ func TestUnknownKeyIsAnError(t *testing.T) {
 	}
 }
 
-// fields returns the texts of the fields of a Config. c is a pointer to it. The method Format of the
-// Config is not called.
+// fields returns the fields of a Config as text, without calling its method Format. c is a pointer
+// to the Config.
 func fields(c any) string {
 	v, text := reflect.ValueOf(c).Elem(), ""
 	for i := range v.NumField() {
@@ -116,8 +116,7 @@ func fields(c any) string {
 	return text
 }
 
-// A key of the previous release sets the field of the new key, and a line on standard error reports
-// it.
+// The old name of a renamed key is still accepted. A line on standard error reports the old name.
 func TestRenamedKeysAreAccepted(t *testing.T) {
 	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // by old key
 	configs := map[string]func() any{"loki": func() any { return new(loki.Config) }, "fluent": func() any { return new(fluent.Config) }}
@@ -158,7 +157,7 @@ func TestNewKeyOverridesOldOne(t *testing.T) {
 	}
 }
 
-// stderr returns the text that do writes to standard error.
+// stderr returns the text that the function do writes to standard error.
 func stderr(t *testing.T, do func()) string {
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {

@@ -104,8 +104,8 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether a value that begins on line valueLine or before may extend to line. A
-// value may extend to the next line only if that line has more indentation.
+// isPartOf reports whether the line numbered line may be part of a value that begins on line
+// valueLine or before. A value may extend to the next line only if that line has more indentation.
 func isPartOf(data []byte, line, valueLine int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= valueLine || line == valueLine+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[valueLine-1])

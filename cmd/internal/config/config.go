@@ -103,8 +103,8 @@ func ConfigKeys() []string {
 	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
 }
 
-// validName matches a valid name of an input or output, which appears in messages, metrics and
-// directory names.
+// validName matches the names that inputs and outputs may have. The names are used in messages,
+// metrics and directory names.
 var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
@@ -132,9 +132,9 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// checksumOf returns a checksum of the contents of files. It makes a changed key or certificate
-// count as a change of the configuration. A file that cannot be read is ignored, because opening
-// the input or output reports the error.
+// checksumOf returns a checksum of the contents of files, such as keys and certificates. If a file
+// changes, the configuration counts as changed. A file that cannot be read is ignored, because
+// opening the input or output reports the error.
 func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {

@@ -82,12 +82,12 @@ type writers struct {
 	files map[string]string // by path: the output and the key that name the file first
 }
 
-// add registers an address to which the output out writes. The argument to is the address, and key
-// is its key in the configuration. If the address is not a file, add does nothing. If another
-// output writes to the same file, or if an input reads the file, add reports a fault. abs is the
-// absolute path, and isNew reports that no other output writes to it.
-func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
-	rest, is := strings.CutPrefix(to, "file:")
+// add registers an address to which the output out writes. key is the configuration key of the
+// address. If the address is not a file, add does nothing. If another output writes to the same
+// file, or if an input reads the file, add reports a fault. abs is the absolute path, and isNew
+// reports that no other output writes to it.
+func (w *writers) add(out *dest.Spec, key, address string) (abs string, isNew bool) {
+	rest, is := strings.CutPrefix(address, "file:")
 	if !is || rest == "" {
 		return "", false
 	}

@@ -74,8 +74,8 @@ func (it *item) faultf(key, format string, args ...any) {
 	it.faulty[key] = true
 }
 
-// readSetting sets s from the value of the key. Before the call, s has its default value. setFrom
-// describes the parameter join.
+// readSetting sets s from the value of the key. Before the call, s has its default value. The
+// parameter join is the same as in setFrom.
 func (it *item) readSetting(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)

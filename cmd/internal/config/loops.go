@@ -53,10 +53,9 @@ func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.C
 	})
 }
 
-// inputsAt returns the inputs that listen on the address of a destination. The argument to is the
-// address.
-func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
-	network, addresses := reaches(to)
+// inputsAt returns the inputs that listen on the address of a destination.
+func (c *Pipeline) inputsAt(address string) (at []*input.Config) {
+	network, addresses := reaches(address)
 	for _, in := range c.Inputs {
 		k, is := in.Kind.(*input.Listen)
 		if !is || c.items[in].doubtful("listen") {
@@ -72,10 +71,10 @@ func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	return at
 }
 
-// reaches returns the network and the server addresses to which the address of a destination
-// refers. The argument to is the address.
-func reaches(to string) (network string, addresses []string) {
-	scheme, rest, _ := strings.Cut(to, ":")
+// reaches returns the network and the server addresses in the address of a destination, such as tcp
+// and host:514 in tcp://host:514.
+func reaches(address string) (network string, addresses []string) {
+	scheme, rest, _ := strings.Cut(address, ":")
 	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {
 		path, _, _ := strings.Cut(rest, "?")
 		return "unix", []string{setting.PathIn(strings.TrimPrefix(path, "//"))}

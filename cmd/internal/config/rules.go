@@ -26,7 +26,7 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// positions contains the nodes of a rule. The keys have the form of [transform.Fault.Field].
+// positions contains the YAML nodes of a rule. Its keys have the form of [transform.Fault.Field].
 type positions map[string]conf.Node
 
 // readRule reads one transform.

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// A remedy is advice for an error of the system.
+// A remedy is advice for an error of the operating system.
 type remedy struct {
 	err  syscall.Errno
 	text string
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// WriteRemedy appends a remedy to text, if text ends in a known error of the system. The error is
-// about a path that cannot be written.
+// WriteRemedy appends advice to text, an error about a path that cannot be written. If text does
+// not end in a known error of the operating system, WriteRemedy returns it unchanged.
 func WriteRemedy(text string) string { return withRemedy(text, writeRemedies) }
 
 // ReadRemedy is like WriteRemedy, for a path that cannot be read.

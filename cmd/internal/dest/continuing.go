@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/stdio"
 )
 
-// continuing is a destination whose reader may exit, such as a pipe. After the exit, its output
-// continues and holds the records for the fallback or the spool. If the output has neither, the
-// destination refuses the records, so that they become dead letters.
+// continuing is a destination whose reader may exit, such as a pipe. After that, its records are
+// held for the fallback or the spool of the output. If the output has neither, the records are
+// refused and become dead letters.
 type continuing struct {
 	deliver.Destination
 	hold bool // the output has a fallback or a spool
@@ -20,9 +20,9 @@ func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
 	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// continuingLife is the Life of a continuing destination. After the reader of the destination has
-// exited, the records are held for the fallback or the spool. If the output has neither, they are
-// refused.
+// continuingLife passes the results of a session to the outlet. After the reader of the destination
+// has exited, it changes the results: the outlet holds the records for the fallback or the spool.
+// If the output has neither, they are refused.
 type continuingLife struct {
 	deliver.Life
 	hold bool

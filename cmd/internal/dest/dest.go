@@ -60,9 +60,9 @@ type Target struct {
 	// 0, the flags and their defaults apply. Flags have precedence.
 	memory int
 
-	// Remote means that Dest is on the network. Its output has retries, whatever the flags. Records
-	// of every level wait for their batch, because each batch is a separate request. The driver
-	// must not make requests in its method Open.
+	// Remote means that Dest is on the network. Deliveries to it are retried, whatever the flags.
+	// Records of every level wait for their batch, because each batch is a separate request. The
+	// driver must not make requests in its method Open.
 	Remote bool
 	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta),
 	// and not only its text.

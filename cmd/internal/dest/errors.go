@@ -87,13 +87,12 @@ func isOptionError(d Destination, c *Spec) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns a copy of c. In the copy, the options for which the function some returns true
-// have their defaults.
-func (c *Spec) without(some func(*setting.Option) bool) *Spec {
+// without returns a copy of c in which the options that filter selects have their defaults.
+func (c *Spec) without(filter func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()
 	for _, o := range setting.Options {
-		if c.Given[o.Name] && some(o) {
+		if c.Given[o.Name] && filter(o) {
 			delete(n.Given, o.Name)
 			n.ByName[o.Name] = o.Initial()
 		}

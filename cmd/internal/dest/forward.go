@@ -104,9 +104,10 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns a function that encodes a line as a Forward event. The record of the
-// event has the fields of the line; text becomes a message. The tag is the value of the field named
-// tagFrom. If this is not a valid tag, the event has the tag of the driver.
+// NewForwardEncoder returns a function that encodes a line as a Forward event. The fields of the
+// line become the record of the event, and a line without fields becomes its message. The tag is
+// the value of the field named tagFrom. If this is not a valid tag, the event has the tag of the
+// driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte

@@ -131,8 +131,9 @@ func plainLoki(err error) error {
 }
 
 // newLokiEncoder returns a function that encodes a line as a Loki entry: the unchanged line with
-// its time and level. The fields in names become labels and metadata. Fields that the input adds
-// have precedence over fields of the line, whose author is not trusted.
+// its time and level. The fields in names become labels and metadata. If the input has added such a
+// field and the line contains it, too, the value from the input is used, because the author of the
+// line is not trusted.
 func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string

@@ -46,34 +46,34 @@ func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// Locate finds the destination for an address, and splits the address at the query. The argument to
-// is the address, and flag is the name of the flag that contains it, for errors.
-func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
-	scheme, _, found := strings.Cut(to, ":")
+// Locate finds the destination for an address, and splits off the query part of the address. flag
+// is the name of the flag that contains the address, for errors.
+func Locate(dests []Destination, flag, address string) (d Destination, at, query string, err error) {
+	scheme, _, found := strings.Cut(address, ":")
 	for _, d := range dests {
 		if found && scheme == d.Scheme() {
-			at, query, _ = setting.CutQuery(to)
+			at, query, _ = setting.CutQuery(address)
 			return d, at, query, nil
 		}
 	}
-	to = setting.Redact(to)
+	address = setting.Redact(address)
 	var why string
 	switch {
-	case to == "":
+	case address == "":
 		why = "it is empty; for a file, write file:app.log"
-	case to == "-":
+	case address == "-":
 		why = "for standard output, write stdout:"
-	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(to, `/\.`):
-		why = fmt.Sprintf("for a file, write file:%s", to)
+	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(address, `/\.`):
+		why = fmt.Sprintf("for a file, write file:%s", address)
 	case !found:
 		for _, d := range dests {
-			if to == d.Scheme() {
+			if address == d.Scheme() {
 				form, _ := d.Usage()
 				why = fmt.Sprintf("write %s, with the colon", form)
 			}
 		}
 		if why == "" {
-			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", to)
+			why = fmt.Sprintf("it has no scheme; for a file, write file:%s", address)
 		}
 	default:
 		why = cmp.Or(setting.UnsupportedHint(scheme), httpServerHint(scheme))
@@ -81,7 +81,7 @@ func Locate(dests []Destination, flag, to string) (d Destination, at, query stri
 	if why == "" { // there is no advice, so list all destinations
 		why = fmt.Sprintf("there is no destination %q\nDestinations are:\n%s", scheme, strings.TrimRight(UsageOf(dests), "\n"))
 	}
-	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why)
+	return nil, "", "", errors.New(flag + " " + quoteEmpty(address) + ": " + why)
 }
 
 func quoteEmpty(s string) string {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Given contains the values of the flags for options. They apply to all outputs.
+// Given contains the options that were set with flags. They apply to all outputs.
 type Given struct {
 	Base    Spec                // defaults of the options
 	texts   map[string][]string // values on the command line, by name of the option
@@ -44,10 +44,10 @@ func (f givenFlag) Set(text string) error {
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags adds flags to cmd for the options for which the function some returns true.
-func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
+// AddFlags adds flags to cmd for the options that filter selects.
+func (g *Given) AddFlags(cmd *cobra.Command, filter func(*setting.Option) bool) {
 	for _, o := range setting.Options {
-		if o.KeyOnly || !some(o) {
+		if o.KeyOnly || !filter(o) {
 			continue
 		}
 		value := o.Initial()
@@ -65,18 +65,18 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec for an address. The argument to is the address, and flag is the name of
-// the flag that contains it, for errors. The options in the query of the address have precedence
-// over the flags. Only options for which the function some returns true are allowed.
-func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
-	d, at, query, err := Locate(dests, flag, to)
+// Output returns the Spec for an address. flag is the name of the flag that contains the address,
+// for errors. Options in the query part of the address have precedence over the flags. Only options
+// that filter selects are allowed.
+func (g *Given) Output(dests []Destination, flag, address string, filter func(*setting.Option) bool) (*Spec, error) {
+	d, at, query, err := Locate(dests, flag, address)
 	if err != nil {
 		return nil, exit.Config(err)
 	}
 	wrong := func(format string, args ...any) error {
-		return exit.Usage(fmt.Errorf("%s %s: %w", flag, setting.Redact(to), fmt.Errorf(format, args...)))
+		return exit.Usage(fmt.Errorf("%s %s: %w", flag, setting.Redact(address), fmt.Errorf(format, args...)))
 	}
-	own, err := setting.ParseQuery(d.Scheme(), query, some)
+	own, err := setting.ParseQuery(d.Scheme(), query, filter)
 	if err != nil {
 		return nil, wrong("%w", err)
 	}
@@ -86,7 +86,7 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 	g.schemes = append(g.schemes, d.Scheme())
 	has := func(name string) bool { return own.Has(name) || g.texts[name] != nil }
 	for _, o := range setting.Options {
-		if g.texts[o.Name] == nil || !some(o) || !o.IsFor(d.Scheme()) || o.Lacks(d.Scheme(), has) != nil {
+		if g.texts[o.Name] == nil || !filter(o) || !o.IsFor(d.Scheme()) || o.Lacks(d.Scheme(), has) != nil {
 			continue
 		}
 		g.used[o.Name] = true

@@ -23,7 +23,8 @@ import (
 const maxMemory = 64 << 30
 
 // A Spec describes one output: its destination, its options, and the records that it receives.
-// Flags, the query of --to and configuration files set the options by name; see [setting.Options].
+// Flags, the query part of the address in --to, and configuration files set the options by name;
+// see [setting.Options].
 type Spec struct {
 	To string // address without the query
 	setting.Values
@@ -65,7 +66,7 @@ func (c *Spec) Encoding() record.Encoding {
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
 // Delivers reports whether an option for failed deliveries is set: --fallback, --spool,
-// --dead-letter or --retry-age. An output with such an option retries.
+// --dead-letter or --retry-age. With such an option, the output retries failed deliveries.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }

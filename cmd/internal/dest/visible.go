@@ -9,8 +9,8 @@ import (
 // secretNames contains parts of the names of headers and parameters that hold secrets.
 var secretNames = []string{"auth", "cookie", "token", "key", "secret", "password", "credential"}
 
-// VisibleSecrets returns a warning about the headers and parameters of outputs that seem to hold
-// secrets, or "". The values are visible if they are on the command line.
+// VisibleSecrets returns a warning about headers and parameters that seem to hold secrets, or "".
+// It is for options on the command line, which every user of the machine can read.
 func VisibleSecrets(outs ...*Spec) string {
 	var found []string
 	for _, c := range outs {

@@ -23,8 +23,8 @@ type Stdin struct {
 // NewStdin returns an input that reads f.
 func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 
-// A stdinSource passes the lines of standard input to the outputs. Before that, it delivers the
-// input that earlier runs have read ahead.
+// A stdinSource passes the lines of standard input to the outputs. It begins with the input that
+// earlier runs have read but not delivered.
 type stdinSource struct {
 	*input
 	intake    *intake.Intake
@@ -72,9 +72,9 @@ func (s *stdinSource) Run() error {
 func (*stdinSource) Finish(bool) error { return nil }
 func (*stdinSource) Repeats() string   { return "" }
 
-// openReadAhead opens the files with the undelivered input of earlier runs, which are in the
-// --crash-safe directories. If this process reads from the same pipe as an earlier run, it
-// continues the file of that run. If not, it creates a file in the first directory.
+// openReadAhead opens the files in the --crash-safe directories that store undelivered input of
+// earlier runs. If this process reads from the same pipe as an earlier run, it continues the file
+// of that run. If not, it creates a file in the first directory.
 func (s *stdinSource) openReadAhead(e *output.Env) error {
 	outs := s.intake.In.Host.Outputs()
 	dirs := output.CrashDirs(outs)

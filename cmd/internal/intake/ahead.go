@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// An aheadPosition is the position of an output in a read-ahead file. If the input has no
-// read-ahead file, it is zero.
+// An aheadPosition is the position of an output in a read-ahead file, which stores standard input
+// until the outputs have accepted it. If the input has no read-ahead file, it is zero.
 type aheadPosition struct {
 	f        *readahead.File
 	output   int  // index of the output in f
@@ -34,9 +34,9 @@ func (m aheadPosition) wants(offset int64) bool {
 	return m.f == nil || !m.excluded && !m.f.Has(m.output, offset)
 }
 
-// record is called after a line was written to the output. err is the result of the write. If the
-// output is closed, the line remains in the file for the next run. If not, the output no longer
-// needs the input before offset.
+// The method record is called after a line was written to the output. err is the result of the
+// write. If the output is closed, the line remains in the file for the next run. If not, the output
+// no longer needs the input before offset.
 func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	switch {
 	case m.f == nil:
@@ -48,9 +48,9 @@ func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	}
 }
 
-// recordOversize is called after a line that is too long was counted at the output. err is the
-// error of counting it. If the output is closed and an earlier line remains in the file for the
-// next run, this line remains too.
+// The method recordOversize is called instead of record for a line that is too long. err is the
+// error of counting the line. If the output is closed and an earlier line remains in the file for
+// the next run, this line remains too.
 func (m aheadPosition) recordOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

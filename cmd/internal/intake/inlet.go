@@ -124,8 +124,8 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// UpdateRules creates the transforms from the current rules. The intakes use the transforms after
-// their next Wire.
+// UpdateRules creates the transforms from the current rules. An intake uses them after its next
+// call of Wire.
 func (in *Inlet) UpdateRules() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return

@@ -58,14 +58,14 @@ func (in *Inlet) NewIntake() *Intake {
 	return intake
 }
 
-// setReadAhead sets the read-ahead file of the following lines. If they are not in a file, kept is
-// nil.
+// setReadAhead sets the read-ahead file that stores the following lines; nil means that no file
+// does.
 func (intake *Intake) setReadAhead(kept *readahead.File) {
 	intake.kept, intake.aheadPositions = kept, aheadPositions(intake.Outs, kept)
 }
 
 // Wire connects the intake with the current outputs and applies the current settings of the inlet.
-// The caller holds Mu, except for NewIntake.
+// All callers except NewIntake hold Mu.
 func (intake *Intake) Wire() {
 	intake.Publish()
 	intake.parser, intake.unparsed = intake.In.Reading.Parser(), 0
@@ -259,7 +259,8 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			rec, err = out.form.line(ev)
 			ev.More = more
 		case out.keeps && line[len(line)-1] != '\n':
-			// The next run would otherwise append its first line to this line.
+			// Add the newline. If the output keeps the line for the next run, that run would
+			// otherwise append its first line to this line.
 			intake.terminated = append(append(intake.terminated[:0], line...), '\n')
 			rec = intake.terminated
 		}
@@ -298,7 +299,8 @@ func (intake *Intake) setArrival(ev *record.Event) {
 	ev.More = intake.arrivalAttrs
 }
 
-// removeParsed removes the time and the level from extra if a transform has added them to the line.
+// removeParsed removes the attributes time and level from intake.extra if the changed line contains
+// a time or a level that the parser recognizes.
 func (intake *Intake) removeParsed(ev *record.Event) {
 	var parsed record.Event
 	intake.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)

@@ -62,8 +62,8 @@ func (joiner *lineJoiner) put(r join.Record) error {
 	return nil
 }
 
-// safe returns an offset before which no line is held: at, or the start of the first held line if
-// that is smaller.
+// safe returns the smaller of two offsets: the parameter at, and the start of the first held line.
+// No line before the result is held.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)
@@ -72,9 +72,8 @@ func (joiner *lineJoiner) safe(at int64) int64 {
 }
 
 // release passes records that have waited long enough to the intake. While other records are held,
-// it waits for input until the next record is due. If more than maxHeld bytes before offset cannot
-// be removed from the read-ahead file because of held lines, it passes all records. lock and
-// publish are functions of Consume.
+// it waits for input until the next record is due. If held lines keep more than maxHeld bytes in
+// the read-ahead file, it passes all records. lock and publish are functions of Consume.
 func (joiner *lineJoiner) release(offset int64, wait func(time.Duration) bool, lock, publish func()) {
 	for !joiner.j.Empty() {
 		now := time.Now()
@@ -109,7 +108,7 @@ type heldFile struct {
 	joiner *lineJoiner
 }
 
-// Settle settles the file up to offset, or up to the first held line before offset.
+// Settle marks the input before offset as no longer needed, but not the held lines.
 func (u heldFile) Settle(offset int64, inLong bool) {
 	safe := u.joiner.safe(offset)
 	u.File.Settle(safe, inLong && safe == offset)

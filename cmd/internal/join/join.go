@@ -190,8 +190,8 @@ func (p *pending[P]) completed(text []byte, end int64) line[P] {
 	return line[P]{append(p.text, text...), func() P { return from }, end, p.time, p}
 }
 
-// endPartialLine joins the received parts of a line as if they were complete. The last part has not
-// arrived.
+// endPartialLine ends a line whose last part has not arrived. It joins the received parts as if
+// they were the complete line.
 func (j *Joiner[P]) endPartialLine(s *stream[P], now time.Time) error {
 	if err := j.join(s, s.partialLine.completed([]byte{'\n'}, s.partialLine.end), now); err != nil {
 		return err

@@ -108,8 +108,8 @@ const Bare = "a line is not in the format of a container runtime; such lines are
 // It returns false if both formats are selected, because auto selects both.
 func (j *Rules) requiresContainerLine() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
 
-// begin returns the rule that recognizes line as the beginning of a record, and its state. If no
-// rule does, line is a complete record, and begin returns nil.
+// begin returns the rule that recognizes line as the beginning of a record, and the state of the
+// rule. If there is no such rule, line is a complete record, and begin returns nil.
 func (j *Rules) begin(line []byte) (rule, uint8) {
 	for _, r := range j.rules {
 		if state, _ := r.next(0, line); state != 0 {

@@ -139,7 +139,7 @@ func (d *journald) write(text string) {
 	}
 }
 
-// add appends the entries with the numbers first to end-1.
+// add appends the entries with the numbers n for which first <= n < end.
 func (d *journald) add(first, end int) {
 	var b bytes.Buffer
 	for n := first; n < end; n++ {

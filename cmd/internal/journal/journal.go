@@ -63,11 +63,11 @@ type Options struct {
 	Command []string
 	// Dir is the directory in which the cursor is stored. Default (""): the cursor is not stored.
 	Dir string
-	// FromEnd skips entries that are older than the first run. It has no effect if a position is
-	// stored in Dir. Default false.
+	// FromEnd skips entries that were written before the first run. It has no effect if a position
+	// is stored in Dir. Default false.
 	FromEnd bool
-	// Since skips older entries. It has no effect if a position is stored in Dir. Default (zero):
-	// no entry is skipped.
+	// Since is a time. Entries before it are skipped, unless a position is stored in Dir. Default
+	// (zero): no entry is skipped.
 	Since time.Time
 	// ThisBoot excludes entries of other boots. Default false.
 	ThisBoot bool

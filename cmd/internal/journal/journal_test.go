@@ -144,7 +144,7 @@ func (h *runner) has(text string) func() bool {
 	}
 }
 
-// messages returns the messages of the entries with the numbers first to end-1.
+// messages returns the messages of the entries with the numbers n for which first <= n < end.
 func messages(first, end int) (m []string) {
 	for n := first; n < end; n++ {
 		m = append(m, fmt.Sprintf("message %d", n))

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Commits commits the accepted messages of a connection and sends their acknowledgements. While a
-// commit is in progress, the connection accepts more messages, which the next commit covers. Only
-// one goroutine may call the methods.
+// Commits commits the accepted messages of a connection: it waits until the sink has delivered or
+// stored them, and then sends their acknowledgements. While a commit is in progress, the connection
+// accepts more messages, which the next commit covers. Only one goroutine may call the methods.
 type Commits struct {
 	s          *Server
 	c          *Conn

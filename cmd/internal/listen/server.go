@@ -23,11 +23,12 @@ type Config struct {
 	Limits Limits
 
 	// Refused is called for each refused message, push or connection. Calls for the same connection
-	// are never concurrent. Refused must not block. nil means no calls.
+	// are never concurrent. Refused must not block. It may be nil.
 	Refused func(Refusal)
 
 	// Action is called before each message is accepted and returns the reaction to the message. It
-	// may block until its context is done. Close ends this context. nil accepts all messages.
+	// may block until its context is done, which Close cancels. If Action is nil, all messages are
+	// accepted.
 	Action func(context.Context) Action
 }
 
@@ -83,9 +84,9 @@ type Server struct {
 }
 
 // NewServer returns a server. For each connection it calls handle on a separate goroutine, and
-// closes the connection when handle returns. If handle returns an error, this is reported as a
-// refusal, unless the connection has ended. The context of handle is done when the context of Close
-// is done.
+// closes the connection when handle returns. If handle returns an error although the connection has
+// not ended, the error is reported as a refusal. The context passed to handle is done when the
+// context passed to Close is done.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
@@ -170,8 +171,8 @@ func (s *Server) Go(f func()) {
 	}()
 }
 
-// Context returns a context that is done when the context of Close is done, or when all goroutines
-// have ended.
+// Context returns a context that is done when the context passed to Close is done, or when all
+// goroutines have ended.
 func (s *Server) Context() context.Context { return s.base }
 
 // Reading returns a context that is done when Close is called.

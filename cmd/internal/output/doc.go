@@ -1,5 +1,5 @@
 // Package output runs one output of a pipeline. It adds memory, retries and a spool to a
-// destination, prints events as messages, and keeps the account.
+// destination, prints events as messages, and counts the records by their outcome.
 //
 //	intake ─▶ Output.Delivery (slabs, retries, spool) ─▶ Target
 //	              │ events

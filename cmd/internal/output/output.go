@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An Output is a destination with its memory, its delivery and its account.
+// An Output is a destination with its memory, its delivery and the counts of its records.
 type Output struct {
 	Env      *Env
 	Spec     *dest.Spec
@@ -74,7 +74,7 @@ func (out *Output) Shutdown(ctx context.Context) {
 	})
 }
 
-// Settle adds the records that the reader has written after Shutdown to Report. They count as
+// Settle updates Report: it adds the records that the reader wrote after Shutdown. They count as
 // dropped, unless a read-ahead file keeps them for the next run. Shutdown must have returned, and
 // the reader must have ended.
 func (out *Output) Settle() {
@@ -107,7 +107,8 @@ func (e *Env) ReopenOne(t *dest.Target) {
 	}
 }
 
-// event prints a message about an event of the memory. memory is the size of the memory.
+// event prints a message about an event of the output's memory. The text memory describes the size
+// of the memory.
 func (out *Output) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered returns the lines with the numbers first to end-1.
+// numbered returns the lines with the numbers n for which first <= n < end.
 func numbered(first, end int) []byte {
 	var b []byte
 	for i := first; i < end; i++ {
@@ -327,10 +327,10 @@ func (p *child) awaitReadAhead() {
 	}
 }
 
-// killRepeatedly runs the program with the input r and kills it several times. It removes the file
-// down, which blocked the destination, and closes quit, which ends the writer of r. The program is
-// started once more, runs to its end and writes a new file down. killRepeatedly returns the value
-// that the writer sends to done, and the content of the new file.
+// killRepeatedly runs the program with the input r and kills it several times, while the file at
+// the path down blocks the destination. Then it removes this file, ends the writer of r by closing
+// quit, and runs the program to its end. This run creates a new file at the path down.
+// killRepeatedly returns the value that the writer sends to done, and the content of the new file.
 func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
 	run := func() *child {

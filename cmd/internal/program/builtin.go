@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// strict makes the commands completion and help return an error for an invalid command line.
-// Cobra's defaults print a help text and succeed. Call it after all other commands were added.
+// strict makes the commands "completion" and "help" return an error for an invalid command line.
+// Cobra's defaults print a help text and succeed. Call strict after all other commands were added.
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

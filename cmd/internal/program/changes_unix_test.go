@@ -51,7 +51,8 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits until isMet returns true. The text what names the condition in the error message.
+// await waits until the function isMet returns true. The text what names the condition in the error
+// message.
 func (r *runningConfig) await(what string, isMet func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !isMet(); time.Sleep(5 * time.Millisecond) {
@@ -128,8 +129,8 @@ func (r *runningConfig) read(name string) string {
 	return string(b)
 }
 
-// While the configuration changes at random, each line arrives once and in order at the outputs
-// that are in every configuration. They are named all and net.
+// The configuration changes at random, but always contains the outputs named all and net. At these
+// outputs, each line arrives once and in order.
 func TestChangesLoseNothing(t *testing.T) {
 	rounds := testkit.Rounds(t, 8, 400)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// faulty returns the configuration of a pipeline whose destination fails with the errors that fail
-// returns. If adjust is not nil, it changes the options of the destination.
+// faulty returns the configuration of a pipeline whose destination fails with the errors that the
+// function fail returns. The function adjust changes the options of the destination.
 func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	c := newConfig("fake:")
 	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")

@@ -165,7 +165,7 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exit.ConfigCode, "cannot load --tls-cert and --tls-key: "},
 	} {
 		// On a busy machine, the short drain timeout may expire while the system's certificates are
-		// loaded. The second attempt has a longer one.
+		// loaded. The second attempt has a longer timeout.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
 			messages, err := pipe(drain, tt.to, tt.args...)
 			if err != nil {

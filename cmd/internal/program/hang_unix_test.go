@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A slowReopen is a file destination. Its Reopen sends to entered and returns the error that it
-// receives from result.
+// A slowReopen is a file destination. Its Reopen sends a value to the channel entered, and returns
+// the error that it receives from the channel result.
 type slowReopen struct {
 	path    string
 	entered chan struct{}

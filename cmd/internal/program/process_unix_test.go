@@ -293,7 +293,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 }
 
 // If the program could not begin a session, the message after the drain timeout names the
-// destination. The record was not sent, so it does not count as unknown.
+// destination. The record was not sent, so its outcome does not count as unknown.
 func TestDrainTimeoutWithoutASession(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -198,9 +198,9 @@ func TestKilledPipeOfRealLogs(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`accepted=1 recovered=%d delivered=%d$`, strings.Count(input, "\n"), strings.Count(input, "\n")+1))
 }
 
-// If the program is killed while it delivers, the file contains the first lines of the input, of
-// which the last one may be incomplete. The next run may repeat lines whose delivery was not
-// recorded, and the last line in memory.
+// If the program is killed while it delivers, the file contains the first lines of the input. The
+// last of these lines may be incomplete. The next run continues with the following lines. It may
+// first repeat lines whose delivery was not yet recorded.
 func TestKilledPipeInFlight(t *testing.T) {
 	t.Parallel()
 	input := strings.Repeat(realLogs(t), 3)
@@ -262,8 +262,8 @@ func TestKilledPipeInFlight(t *testing.T) {
 	}
 }
 
-// continues reports whether more is a prefix of lines. One line may be repeated, and the last line
-// may be incomplete.
+// The function continues reports whether more is a prefix of lines. One line may be repeated, and
+// the last line may be incomplete.
 func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {
@@ -308,7 +308,8 @@ func TestCrashSafeRequired(t *testing.T) {
 }
 
 // deadSlabs creates the crash file of a Writer that was closed with n undelivered lines. Each line
-// consists of its number and size further bytes. It returns the directory and the path of the file.
+// consists of its number, followed by as many bytes as size states. deadSlabs returns the directory
+// and the path of the file.
 func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()

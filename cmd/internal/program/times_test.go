@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// The time of a line of auditd is part of its field msg. An encoded record has it as a field as
-// well.
+// In a line of auditd, the time is part of the field msg. An encoded record also has a separate
+// field for the time.
 func TestTimeOfAuditd(t *testing.T) {
 	const line = "type=CWD msg=audit(1795169472.123:78):  cwd=/root"
 	for _, tt := range []struct{ encode, line, want string }{

@@ -49,8 +49,9 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	return files, damaged
 }
 
-// hasInputFor reports whether f contains input that one of the outputs has not accepted. It marks
-// the outputs of f that are not in outputs as refused.
+// hasInputFor reports whether f contains input that one of the outputs has not accepted. The
+// outputs of f that are not in outputs are marked as refused, so that their positions do not
+// change.
 func (f *File) hasInputFor(outputs []string) (holds bool) {
 	for i, name := range f.outputs {
 		f.refused[i] = !slices.Contains(outputs, name)
@@ -62,8 +63,8 @@ func (f *File) hasInputFor(outputs []string) (holds bool) {
 // errDamaged is wrapped by errors about damaged files.
 var errDamaged = errors.New("damaged")
 
-// AdoptOne locks and returns the file of a dead process. Unlike [Adopt], it refuses none of the
-// outputs in the file.
+// AdoptOne locks and returns the file of a dead process. Unlike [Adopt], it marks no output in the
+// file as refused.
 func AdoptOne(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {

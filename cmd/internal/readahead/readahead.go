@@ -320,7 +320,7 @@ func (f *File) Read(p []byte) (n int, err error) {
 // Waits reports whether the next Read reads from the source, and may therefore block.
 func (f *File) Waits() bool { return f.returned == f.end || f.image.broken != nil }
 
-// prepare fills n bytes after f.end with blank.
+// prepare fills n bytes after f.end with the byte blank.
 func (f *File) prepare(n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {

@@ -45,7 +45,7 @@ func (c *reloader) failed() <-chan struct{} {
 	return c.fatal
 }
 
-// request requests that the file is applied.
+// request asks the goroutine to apply the file.
 func (c *reloader) request() {
 	if c != nil {
 		select {
@@ -295,9 +295,9 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
 }
 
-// endInputs stops the inputs in ch.stopped, stores their positions and closes them. If an input
-// waits for room in an output, it returns an error, because the input has a line that the output
-// has not accepted.
+// endInputs stops the inputs in ch.stopped, stores their positions and closes them. If one of them
+// waits for room in an output, endInputs returns an error, because the input has a line that the
+// output has not accepted.
 func (ch *change) endInputs(ctx context.Context) error {
 	if err := ch.checkFlow(ctx); err != nil {
 		return err
@@ -463,8 +463,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs for cs. It takes them from ch.outs, or opens them. Outputs that cannot
-// be opened are omitted, and the last error is returned.
+// reopen returns the outputs that cs describes. It takes them from ch.outs, or opens them. Outputs
+// that cannot be opened are omitted, and the last error is returned.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
 		out := ch.outs[c.Name]

@@ -25,9 +25,9 @@ const keptName = "kept.json"
 // leftovers reports records on disk that are from earlier runs.
 type leftovers struct{ p *Pipeline }
 
-// reportRemoved reports records of removed outputs on disk, which no output delivers. It searches
-// the directories of the current outputs and the directories in the files keptName. It deletes
-// nothing.
+// reportRemoved reports records on disk that belong to removed outputs, so that no output delivers
+// them. It searches the directories of the current outputs, and the directories listed in the
+// kept.json files. It deletes nothing.
 func (l leftovers) reportRemoved() {
 	p := l.p
 	if !p.C.Named {
@@ -63,7 +63,7 @@ func (l leftovers) hasCrashDir(dir string) bool {
 	})
 }
 
-// rememberDirs adds the directories of the outputs to the lists in the files keptName, and removes
+// rememberDirs adds the directories of the outputs to the lists in the kept.json files, and removes
 // directories that do not exist any more. It returns all directories in the lists.
 func (l leftovers) rememberDirs() []string {
 	p := l.p

@@ -19,8 +19,8 @@ import (
 // A Pipeline is a running `forebay pipe`, `forebay tail` or `forebay run`.
 //
 // The goroutine of Run handles signals and stops the other goroutines. Each input has at least one
-// goroutine that writes its lines to the outputs. The outlet of each output has a goroutine. Other
-// goroutines write the live line and the summary, and reopen files.
+// goroutine that writes its lines to the outputs. Each output has a goroutine that delivers its
+// records. Other goroutines write the live line and the summary, and reopen files.
 type Pipeline struct {
 	*output.Env
 	C    *config.Pipeline

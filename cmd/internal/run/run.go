@@ -187,8 +187,8 @@ func (p *Pipeline) run() error {
 // error may be blocked.
 const summaryTimeout = time.Second
 
-// drain announces the deadline of Shutdown to the outputs. Before the deadline they move their
-// records to the fallback or the spool, which frees memory for readers that wait.
+// drain announces the deadline of Shutdown to the outputs. Before the deadline, the outputs move
+// their records to the fallback or the spool. This frees memory for inputs that wait for room.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		outputhook.Drain(out.Delivery, deadline)

@@ -1,7 +1,7 @@
 // Package setting contains the table of options of outputs, and the values that options have.
 //
 //	flag ─────────────┐
-//	query of --to ────┼─▶ Values.Set(name, text) ─▶ Values.Text, On, List, … (name)
+//	query in --to ────┼─▶ Values.Set(name, text) ─▶ Values.Text, On, List, … (name)
 //	configuration ────┘         ▲
 //	                    table of options: default, bounds, destinations
 //

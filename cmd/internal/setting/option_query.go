@@ -36,10 +36,10 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether an address contains a path and no server. The argument to is the address.
-// In a path, "@" has no special meaning.
-func isPath(to string) bool {
-	scheme, _, _ := strings.Cut(to, ":")
+// isPath reports whether an address contains a path and no server. In a path, "@" has no special
+// meaning.
+func isPath(address string) bool {
+	scheme, _, _ := strings.Cut(address, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
 }
 
@@ -47,10 +47,10 @@ func isPath(to string) bool {
 // sequences do not change.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// ParseQuery parses the query of an address, which has the form NAME=VALUE&NAME=VALUE. In a value,
-// & is written as %26 and % as %25. The value of a switch may be omitted. Only options for which
-// the function some returns true are allowed.
-func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
+// ParseQuery parses the query part of an address, which has the form NAME=VALUE&NAME=VALUE. In a
+// value, & is written as %26 and % as %25. The value of a switch may be omitted. Only options that
+// filter selects are allowed.
+func ParseQuery(scheme, query string, filter func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
 		return nil, nil
@@ -67,15 +67,15 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 				what = "there is no such option"
 			}
 			if low := strings.ToLower(name); strings.Contains(low, "tls") || strings.Contains(low, "ssl") {
-				return nil, fmt.Errorf("%s: %s. %s", what, TLSHint(scheme), OptionsOf(scheme, some))
+				return nil, fmt.Errorf("%s: %s. %s", what, TLSHint(scheme), OptionsOf(scheme, filter))
 			}
-			return nil, fmt.Errorf("%s; did you mean %s? %s", what, conf.Nearest(name, OptionNames()), OptionsOf(scheme, some))
+			return nil, fmt.Errorf("%s; did you mean %s? %s", what, conf.Nearest(name, OptionNames()), OptionsOf(scheme, filter))
 		}
 		if !o.IsFor(scheme) {
-			return nil, fmt.Errorf("%s is for %s. %s", name, o.Kinds(), OptionsOf(scheme, some))
+			return nil, fmt.Errorf("%s is for %s. %s", name, o.Kinds(), OptionsOf(scheme, filter))
 		}
-		if !some(o) {
-			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
+		if !filter(o) {
+			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, filter))
 		}
 		value, err := url.PathUnescape(value) // unlike QueryUnescape, PathUnescape does not change +
 		if err != nil {
@@ -112,13 +112,13 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf returns a text with the options of the destination scheme. Options that apply only to
-// some destinations precede the general ones.
-func OptionsOf(scheme string, some func(*Option) bool) string {
+// OptionsOf returns a text with the options of the destination scheme that filter selects. Options
+// that apply only to some destinations precede the general ones.
+func OptionsOf(scheme string, filter func(*Option) bool) string {
 	var specific, general []string
 	for _, o := range Options {
 		switch {
-		case !some(o) || !o.IsFor(scheme):
+		case !filter(o) || !o.IsFor(scheme):
 		case o.General:
 			general = append(general, o.Name)
 		default:

@@ -26,8 +26,8 @@ var (
 	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations for lines in the format of --encode
 )
 
-// An Option is an option of outputs. A flag sets it for all outputs. The query of --to or a key in
-// a configuration file sets it for one output.
+// An Option is an option of outputs. A flag sets it for all outputs. The query part of an address
+// in --to, or a key in a configuration file, sets it for one output.
 type Option struct {
 	Name    string
 	Go      string       // name of the option in the library

@@ -80,15 +80,14 @@ func redactParam(part string) string {
 // switchValues contains the valid values of a switch.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of err without the secrets of an address that err may contain. The
-// argument to is the address.
-func RedactError(err error, to string) string {
+// RedactError returns the text of err without the secrets of an address that err may contain.
+func RedactError(err error, address string) string {
 	text := err.Error()
-	shown, hid := Redacted(to)
+	shown, hid := Redacted(address)
 	if len(hid) == 0 {
 		return text
 	}
-	return secrets.HideOwn(strings.ReplaceAll(text, to, shown), hidden, hid...)
+	return secrets.HideOwn(strings.ReplaceAll(text, address, shown), hidden, hid...)
 }
 
 var (

@@ -9,8 +9,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// files manages the open files of generations. At most Options.MaxOpen are open, not counting files
-// that were renamed or deleted. index.mu guards all fields, and callers of the methods hold it.
+// files manages the open files of generations; a [generation] is the content of a file until its
+// rotation. At most Options.MaxOpen files are open, not counting files that were renamed or
+// deleted. index.mu guards all fields, and callers of the methods hold it.
 type files struct {
 	o       *Options
 	open    []*generation

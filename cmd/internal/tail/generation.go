@@ -48,8 +48,7 @@ type generation struct {
 	dropped   bool        // the generation was removed from its series
 }
 
-// A remainder describes the data that the reader has not passed to the sink, as far as the reader
-// has examined it.
+// A remainder describes what the reader knows about the data that it has not passed to the sink.
 type remainder uint8
 
 const (

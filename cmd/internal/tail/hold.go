@@ -30,18 +30,18 @@ func (out *output) cut(put func() error) error {
 	return err
 }
 
-// carriedLine passes a line that begins in an earlier generation. rest is the part of the line in
-// the current generation, and off is the offset of its end.
+// carriedLine passes a line that begins in an earlier generation, so before a rotation of the file.
+// rest is the part of the line in the current generation, and off is the offset of its end.
 func (out *output) carriedLine(s *series, rest []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], rest...)
 	return out.line(s, line, func() lineStart { return start }, off, now)
 }
 
-// line converts a line to UTF-8. It passes the line to the sink, or adds it to a held record. start
-// returns the position of the start of the line, and end is the offset of its end. If the line is
-// too long, only its length is passed. If line returns an error, the sink has not accepted the
-// line.
+// line converts a line to UTF-8. It passes the line to the sink, or adds it to a held record. The
+// function start returns the position of the start of the line, and end is the offset of its end.
+// If the line is too long, only its length is passed. If line returns an error, the sink has not
+// accepted the line.
 func (out *output) line(s *series, line []byte, start func() lineStart, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {

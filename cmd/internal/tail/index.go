@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// An index contains the generations of each path. The scanner adds generations, the reader reads
-// and ends them, and the keeper stores their positions.
+// An index contains the generations of each path; a [generation] is the content of a file until its
+// rotation. The scanner adds generations, the reader reads and ends them, and the keeper stores
+// their positions.
 type index struct {
 	o            *Options
 	queue        queue         // series that the reader must process
@@ -410,8 +411,8 @@ func (x *index) detach(g *generation, now time.Time) {
 }
 
 // substitute makes the reader continue in f, another file that contains the unread data of g. path
-// is the path of f, and to is the new state of g. The caller holds mu.
-func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
+// is the path of f, and state is the new state of g. The caller holds mu.
+func (x *index) substitute(g *generation, f *os.File, path string, state genState, now time.Time) {
 	before := g.data.off
 	x.unlist(g)
 	if st, err := f.Stat(); err == nil {
@@ -422,7 +423,7 @@ func (x *index) substitute(g *generation, f *os.File, path string, to genState, 
 	g.s.due, g.s.idle = now, 0
 	x.files.open = append(x.files.open, g)
 	x.ids[g.id] = g
-	g.become(to)
+	g.become(state)
 	x.files.measure(g)
 	x.o.reportLost(g.s, before-g.data.off)
 }
@@ -660,9 +661,9 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle handles the result of a commit of shot. If committed is true, the keeper stores the
-// positions of shot. If committed is false, settle returns the series that a later snapshot must
-// include.
+// settle handles the result of committing the snapshot shot. If committed is true, the keeper
+// stores the positions in shot. If committed is false, settle returns the series that a later
+// snapshot must include.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

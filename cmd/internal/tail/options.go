@@ -90,11 +90,12 @@ type Options struct {
 	// MaxOpen is the maximum number of open files, not counting files that were renamed or deleted.
 	// Default 512, or half of the system's limit if that is less.
 	MaxOpen int
-	// MaxGenerations is the maximum number of unread generations of a path. Above it, the oldest
-	// ones are abandoned and reported as lost. Default 64.
+	// MaxGenerations is the maximum number of unread generations (rotated contents) of a path. If
+	// there are more, the oldest ones are abandoned and reported as lost. Default 64.
 	MaxGenerations int
-	// Lost is called for each generation that could not be read completely, with the number of lost
-	// bytes. Any goroutine may call it. It must not block. Default: no call.
+	// Lost is called when the content of a file could not be read completely before its rotation or
+	// deletion. bytes is the number of lost bytes. Any goroutine may call Lost. It must not block.
+	// Default: no call.
 	Lost func(bytes int64)
 	// Say receives messages for the operator. Default: no messages.
 	Say func(text string)

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// numbered returns the lines with the numbers first to end-1.
+// numbered returns the lines with the numbers n for which first <= n < end.
 func numbered(first, end int) (lines []string) {
 	for i := first; i < end; i++ {
 		lines = append(lines, fmt.Sprintf("line %d\n", i))
@@ -47,8 +47,8 @@ func rotate(t testing.TB, path string, copied bool) {
 	}
 }
 
-// If a file is rotated several times while the sink is blocked, all generations are read in order,
-// by the next process if this one is killed.
+// If a file is rotated several times while the sink is blocked, all generations are read in order.
+// If the process is killed in the meantime, the next process reads them.
 func TestRotatedWhileBlocked(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		for _, killed := range []bool{false, true} {
@@ -201,8 +201,8 @@ func TestInodeOfDeletedFile(t *testing.T) {
 	}
 }
 
-// An entry of a file that was empty when the entry was stored matches no file, not even a file with
-// the same inode.
+// If a file was empty when its position was stored, no file is taken for it later, not even a file
+// with the same inode.
 func TestEmptyHeadMatchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")

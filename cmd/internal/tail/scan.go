@@ -41,8 +41,8 @@ func (c *scanner) watch(ctx context.Context) {
 	}
 }
 
-// look scans if a scan is due, and examines the series that are due. It returns the time at which
-// it must be called again.
+// look searches for new files if a scan is due, and examines the known paths that are due. It
+// returns the time at which it must be called again.
 func (c *scanner) look(now time.Time) (next time.Time) {
 	if !now.Before(c.next) {
 		c.scanPaths(now)

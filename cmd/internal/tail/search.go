@@ -29,9 +29,9 @@ func (e search) renamed() string {
 	})
 }
 
-// sibling returns the path of a file in the directory of e for which ok returns true, or "". If
-// there are several, it returns the file with the oldest modification time, because newer files
-// belong to later generations.
+// sibling returns the path of a file in the directory of e that the function ok accepts, or "". If
+// ok accepts several files, sibling returns the one with the oldest modification time, because
+// newer files belong to later generations.
 func (e search) sibling(ok func(path string, st fs.FileInfo) bool) (best string) {
 	dir := filepath.Dir(e.real)
 	entries, err := os.ReadDir(dir)

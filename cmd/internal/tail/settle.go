@@ -58,8 +58,9 @@ func (c *commits) add(n int64) bool {
 	return c.bytes >= commitBytes
 }
 
-// begin is called before a commit. ok reports whether it may start, because fewer than maxCommits
-// are in progress. begin returns and forgets the series of failed commits.
+// begin is called before a commit. ok reports whether the commit may start: fewer than maxCommits
+// must be in progress. failed contains the series of the commits that have failed since the last
+// call.
 func (c *commits) begin() (failed []*series, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,8 @@ func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	return never
 }
 
-// settle handles the end of the commit of shot. err is the result of Sink.Commit.
+// settle is called when the commit of the snapshot shot has ended. err is the result of
+// Sink.Commit.
 func (c *commits) settle(shot snapshot, err error) {
 	failed := c.index.settle(shot, err == nil)
 	if err == nil {

@@ -116,9 +116,9 @@ func (w *walker) Put(l Line) error {
 }
 
 // fragment reports whether text can consist of parts of lines. Only a part of a line is delivered
-// if the line extends over several generations and one of them is lost. Text may end with the end
-// of a line whose index is at least minIndex; this line is marked as delivered. If several lines
-// match, fragment marks the line with the longest matching part.
+// if the line extends over several generations and one of them is lost. The text may end with the
+// end of a line whose index is at least minIndex; fragment marks this line as delivered. If several
+// lines match, it marks the one with the longest matching part.
 func (p *writtenPath) fragment(minIndex int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
@@ -322,7 +322,7 @@ func (w *walker) completeLine(p *writtenPath) {
 }
 
 // endGeneration is called when the path of p no longer leads to the current generation. removed
-// reports that no other path leads to it.
+// reports that no other path leads to this generation either.
 func (w *walker) endGeneration(p *writtenPath, removed bool) {
 	p.cur.detached, p.cur.removed = true, removed
 	p.cur.mayBeLost = p.cur.mayBeLost || p.cur.seen == 0
@@ -525,8 +525,8 @@ func walk(t *testing.T, seed uint64) {
 }
 
 // Lines of a path are delivered in order while files are changed, rotated and deleted at random,
-// the sink blocks and the process is killed. Each line is delivered, again only after a kill, or
-// reported as lost.
+// the sink blocks and the process is killed. Each line is delivered or reported as lost. Only a
+// kill may repeat lines.
 func TestWalk(t *testing.T) {
 	for seed := range testkit.Walks(t, 60) {
 		walk(t, seed)

@@ -60,8 +60,8 @@ func (w *watcher) add(pattern string) {
 }
 
 // forget removes dir from the watched directories, and reports whether dir was one of them. It is
-// called when the name dir is removed or renamed, because a new directory may later have the same
-// name and id.
+// called when dir is removed or renamed, because a new directory may later have the same name and
+// id.
 func (w *watcher) forget(dir string) bool {
 	_, watched := w.dirs[dir]
 	delete(w.dirs, dir)

@@ -31,9 +31,9 @@ type measured struct {
 // Span returns the time from the earliest line to the latest line.
 func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
 
-// MaxSeconds is the maximum number of seconds for which MeasureLog keeps counters. It keeps many,
-// because the lines of a log may be out of order, for example if files were merged. Above the
-// limit, it drops the counters of all seconds but the current one.
+// MaxSeconds is the maximum number of seconds for which MeasureLog keeps counters. The limit is
+// high, because the lines of a log may be out of order, for example if files were merged. Above the
+// limit, MeasureLog drops the counters of all seconds but the current one.
 const MaxSeconds = 1 << 16
 
 // MeasureLog measures a log. name is the name of the log in the result.

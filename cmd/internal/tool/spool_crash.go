@@ -71,8 +71,8 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	return im.Damage() != "", nil
 }
 
-// undefined is used as the definition of a stream whose definition is missing. No codec can decode
-// it.
+// undefined stands for the missing definition of a stream (a tag or a label set). No codec can
+// decode it.
 const undefined = "\xff"
 
 // outputFailure wraps an error of the output. All other errors are about the crash-safe file.

@@ -85,8 +85,8 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec is a codec for stored records. The stream numbers of these records refer to the field
-// from.
+// storedCodec is a codec for stored records. The numbers of streams in these records are defined in
+// the field from.
 type storedCodec struct {
 	batch.Codec
 	dictionary batch.Dictionary // dictionary of the embedded Codec

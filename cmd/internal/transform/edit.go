@@ -269,8 +269,9 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// nameInGroup reports in ok whether a is a group that contains the attribute name. rest is the name
-// within the group. For example, rest is b if a is the group a and name is a.b.
+// nameInGroup reports whether the path name leads into the group a. rest is the part of the path
+// after the name of the group. For example, if the group has the name "x" and the path is "x.y",
+// rest is "y".
 func nameInGroup(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false

@@ -133,8 +133,8 @@ func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	return "", noMatch
 }
 
-// pairOf returns the value of the logfmt pair with the key name or alias, whichever occurs first in
-// the line. If that key is repeated, pairOf returns its last value.
+// pairOf returns the value of the logfmt pair whose key is name or alias. If both keys occur in the
+// line, the first one counts. If that key is repeated, pairOf returns its last value.
 func pairOf(line []byte, name, alias string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
 		switch key := line[m.Key:m.KeyEnd]; {

@@ -11,7 +11,7 @@ import (
 )
 
 // A format describes the lines of one program that Parse can read. Package record recognizes the
-// time in these lines, and the level unless levels is set.
+// time in these lines. It also recognizes the level, unless the field levels is set.
 type format struct {
 	templates []template                       // the first matching template is used; nil if read is set
 	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates is set

@@ -1,5 +1,5 @@
 // Package forward is a server of the Forward protocol, which Fluentd, Fluent Bit and many loggers
-// use. The server acknowledges a message when the sink has committed its records.
+// use. The server acknowledges a message when the sink has delivered or stored its records.
 package forward
 
 import (

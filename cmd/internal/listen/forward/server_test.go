@@ -255,8 +255,8 @@ func TestJSONMessagesAreAccepted(t *testing.T) {
 	}
 }
 
-// The metadata of records and groups becomes fields. The markers of groups do not become records.
-// Fluent Bit sends both if Retain_metadata_in_forward_mode is set.
+// If Retain_metadata_in_forward_mode is set, Fluent Bit sends metadata and markers of groups. The
+// metadata of records and groups becomes fields. The markers do not become records.
 func TestFluentBitMetadata(t *testing.T) {
 	item := func(sec uint32, meta, record string) []byte {
 		b := msgpack.AppendArrayHeader(nil, 2)
@@ -438,7 +438,7 @@ func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 	}
 }
 
-// waitUntil waits until ok returns true. It fails after a minute.
+// waitUntil waits until the function ok returns true. It fails after a minute.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); {
@@ -816,7 +816,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 	})
 }
 
-// If the sink fails, the connection ends without an acknowledgement. This is not a refusal.
+// If the sink fails, the connection ends without an acknowledgement. No refusal is reported.
 func TestFailedSinkEndsConnection(t *testing.T) {
 	b := serve(t, Config{})
 	b.sink.Fail(errors.New("disk full"))

@@ -73,7 +73,7 @@ func (s *Sink) change() {
 	}
 }
 
-// wait waits until the gate *at is closed. If *at is nil, it returns immediately.
+// wait waits until the channel *at is closed. If *at is nil, it returns immediately.
 func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	s.mu.Lock()
 	gate := *at
@@ -89,13 +89,14 @@ func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	}
 }
 
-// Block makes Put and Commit block until the test calls open.
+// Block makes Put and Commit block until the test calls the function open.
 func (s *Sink) Block() (open func()) { return s.block(&s.gate) }
 
-// BlockCommits makes Commit block until the test calls open.
+// BlockCommits makes Commit block until the test calls the function open.
 func (s *Sink) BlockCommits() (open func()) { return s.block(&s.commitGate) }
 
-// block stores a new gate in *at. The function open closes and removes the gate.
+// block stores a new channel in *at, for which the methods wait. The function open closes and
+// removes the channel.
 func (s *Sink) block(at *chan struct{}) (open func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +124,7 @@ func (s *Sink) Fail(err error) {
 	s.err = err
 }
 
-// Records returns the stored records, and the number of committed records, which are the first
-// ones.
+// Records returns the stored records, and how many of them, counted from the first, are committed.
 func (s *Sink) Records() (records []listen.Record, committed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

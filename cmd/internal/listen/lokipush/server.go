@@ -1,5 +1,5 @@
 // Package lokipush is a server of Loki's push API. The server answers a push when the sink has
-// committed its records.
+// delivered or stored its records.
 package lokipush
 
 import (

@@ -35,8 +35,8 @@ type Sink struct {
 	err    error         // error of the first failed write; nothing is written after it
 }
 
-// New returns a Sink that writes to w. After each write, the Sink calls written with the total
-// number of records written, or with the error of the write. The function written must not block.
+// New returns a Sink that writes to w. After each write, the Sink calls the function written with
+// the total number of records written, or with the error of the write. The function must not block.
 // It may be nil.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {

@@ -174,7 +174,7 @@ type framer struct {
 }
 
 // next finds the first message in b. head is the number of bytes before the message, and size is
-// the length of the message with its end. If more data is needed, size is -1.
+// the length of the message with the LF or NUL at its end. If more data is needed, size is -1.
 func (f *framer) next(b []byte) (head, size int) {
 	if f.seen == 0 {
 		head, size, counted := octetCount(b)

@@ -46,7 +46,7 @@ func serve(t testing.TB, c listen.Config) *testServer {
 	return b
 }
 
-// waitUntil waits until ok returns true. It fails after a minute.
+// waitUntil waits until the function ok returns true. It fails after a minute.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
