@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// The program does not contain the execution of text/template. With it, the linker would keep every
-// exported method, because a template may call it, and the program would be a tenth larger.
+// The program does not contain the code that executes templates of package text/template. With it,
+// the linker would keep every exported method, because a template may call any method. The program
+// would be a tenth larger.
 func TestProgramExecutesNoTemplates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")

@@ -530,8 +530,8 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set calls the function set with the text of the value. If set returns an error, Set records it as
-// a fault.
+// Set passes the text of the value to the function set. If that function returns an error, Set
+// records a fault.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {

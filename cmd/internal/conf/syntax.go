@@ -22,9 +22,9 @@ const noMapping = "mapping value is not allowed in this context"
 // colonIn matches a colon that ends a key in YAML.
 var colonIn = lazy.Regexp(`:(\s|$)`)
 
-// quoted adds quotes around the value at which the parser has failed. better is the changed data,
-// and why is the fault to report. Both are nil if the cause of err is not a colon in an unquoted
-// value.
+// quoted adds quotes around the value at which the parser has failed. It returns the changed data
+// and the fault to report. If the cause of err is not a colon in an unquoted value, it returns nil
+// for both.
 func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
 	if !strings.Contains(err.Error(), noMapping) {
 		return nil, nil

@@ -205,8 +205,8 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the name of the program for which a configuration file is written, or "" if it
-// recognizes no other program. data is the content of the file.
+// configOf recognizes the configuration files of other programs. It returns the name of the program
+// that reads a file with the content data, or "".
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {

@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// withDefault calls the function do while the setting has its default, and then restores the
-// setting. If the setting is a list, only the given member is removed during the call.
+// withDefault sets the setting to its default, calls the function do, and restores the setting. If
+// the setting is a list, only the given member is removed during the call.
 func (g *givenSetting) withDefault(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -124,9 +124,9 @@ var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
 // findFaults finds all faults of the item. It calls the function try, which checks the settings,
-// until try returns no new error. It stores each error as a fault of the key whose option is named
-// in the error. If the error names no option, findFaults finds the setting that causes the error by
-// resetting each setting in turn.
+// until try returns no new error. Each error is stored as a fault of a key: the key of the option
+// that the error names. If the error names no option, findFaults finds the setting that causes the
+// error by resetting each setting in turn.
 //
 // After each error, findFaults resets the settings that caused it, so that try can find other
 // errors. If an error names a key that already has a fault, the error is a consequence and is not
@@ -213,8 +213,8 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 }
 
 // setFrom sets s from v. If s is a list, v may have several values, and members contains their
-// nodes. If join is not nil, v may also be a mapping, and join converts each name and value in v to
-// a text.
+// nodes. If the function join is not nil, v may also be a mapping. The function converts each name
+// and value in v to a text.
 func setFrom(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
 	_, isList := s.(*setting.List)

@@ -56,7 +56,7 @@ func (c *Pipeline) checkPaths() {
 }
 
 // whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "" if
-// it can. Parent directories may be missing, because outputs create them, too.
+// it can. Parent directories may be missing, because outputs create missing parents.
 func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)
@@ -97,7 +97,7 @@ func whyNoFilesIn(dir string) string {
 }
 
 // whyNoFile returns the reason why a file at path cannot be written, or "" if it can. The parent
-// directory must exist or be in created.
+// directory must exist, or be in the list created.
 func whyNoFile(path string, created []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Answers is the standard output of the program. It stores the first error of a write, because some
-// commands do not check their writes.
+// Answers is the standard output of the program. It stores the error of the first failed write,
+// because some commands do not check their writes.
 type Answers struct {
 	W   io.Writer
 	Err error

@@ -78,8 +78,8 @@ type Progress struct {
 	Failing        string // name of an output whose deliveries fail; empty if there is none
 }
 
-// LiveLine formats the live line in at most width columns. It shows the progress from before to
-// now, a period of the duration d.
+// LiveLine formats the live line in at most width columns. The line shows the progress between two
+// states of the pipeline, before and now. The time between them is d.
 func LiveLine(before, now Progress, d time.Duration, width int) string {
 	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",

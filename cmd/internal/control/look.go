@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// These are limits for reading from a socket. The process that listens on it may be any program.
+// Limits for reading from a socket. Any program may listen on the socket.
 const (
 	maxState    = 4 << 20 // maximum number of bytes in an answer
 	lookTimeout = 5 * time.Second

@@ -25,8 +25,8 @@ type Server struct {
 	path string
 }
 
-// Serve answers requests on ln. GET /state returns the result of the function state as JSON; the
-// handler rest answers all other requests. In total, state and rest are called at most once per 10
+// Serve answers requests on ln. For GET /state, it returns the result of the function state as
+// JSON. The handler rest answers all other requests. In total, both are called at most once per 10
 // ms, on several goroutines. A slow client does not delay other clients.
 func Serve(ln net.Listener, state func() State, rest http.Handler) *Server {
 	s := &Server{newHTTP(state, rest), ln.Addr().String()}

@@ -64,7 +64,7 @@ func configOfImage(t *testing.T) string {
 }
 
 // The program runs as the user of the image, with a root directory that contains only the files of
-// the image. The test creates this directory by the instructions of the Dockerfile.
+// the image. The test creates this directory according to the instructions of the Dockerfile.
 func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is one for Linux")
@@ -222,8 +222,8 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	}
 }
 
-// The Dockerfile copies go.mod and go.sum of each module that is replaced by a local directory,
-// before it downloads modules.
+// Before the Dockerfile downloads modules, it copies go.mod and go.sum of each module that is
+// replaced by a local directory.
 func TestImageCopiesModules(t *testing.T) {
 	const program = "cmd/forebay-all"
 	dirs := []string{program}

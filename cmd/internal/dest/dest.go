@@ -51,13 +51,14 @@ type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 type Target struct {
 	Dest deliver.Destination // its method Close, if it has one, is called after everything was delivered
 
-	// NewEncoder returns an encoder for one goroutine, and Codec decodes its format. They are nil
+	// NewEncoder returns an encoder for one goroutine, and Codec decodes its format. Both are nil
 	// if --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is the number of bytes of slabs that the batches of the destination require. If it is
-	// 0, the flags and their defaults apply. Flags have precedence.
+	// memory is the number of bytes that the batches of the destination require in the memory of
+	// the output. If it is 0, the defaults of the flags apply. Flags on the command line have
+	// precedence.
 	memory int
 
 	// Remote means that Dest is on the network. Deliveries to it are retried, whatever the flags.

@@ -67,8 +67,8 @@ func (t *Target) Accepts(c batch.Codec) bool {
 	if c == nil || t.Codec == nil || c.ContentType() != t.Codec.ContentType() {
 		return false
 	}
-	// Each destination numbers its streams differently, except that all Drivers of package fluent
-	// have the same numbers for tags.
+	// Each destination assigns its own numbers to its streams (tags or label sets). Only the
+	// numbers of tags are the same for all Drivers of package fluent.
 	return t.Dictionary() == nil || c.ContentType() == fluent.Codec().ContentType()
 }
 

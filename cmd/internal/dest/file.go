@@ -122,8 +122,8 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	return o, nil
 }
 
-// openDevice opens a named pipe, a terminal or another device. It cannot be rotated or synced, and
-// its reader may exit.
+// openDevice opens a named pipe, a terminal or another device. A device cannot be rotated or
+// synced, and its reader may exit.
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {

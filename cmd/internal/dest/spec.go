@@ -53,7 +53,7 @@ func (c *Spec) Check() error {
 	return nil
 }
 
-// spills reports whether records move to the spool while the slabs are full.
+// spills reports whether records move to the spool while the memory of the output is full.
 func (c *Spec) spills() bool { return c.WhenFull() == slab.Spill() }
 
 // Encoding returns the format in which lines are delivered.

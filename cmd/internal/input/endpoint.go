@@ -11,8 +11,8 @@ import (
 // An Endpoint is the address of a listener.
 type Endpoint struct{ Network, Address string }
 
-// IsReachedBy reports whether a connection to address reaches the listener at e. Both are in the
-// network e.Network.
+// IsReachedBy reports whether a connection to address, which is in the network e.Network, reaches
+// the listener at e.
 func (e Endpoint) IsReachedBy(address string) bool {
 	if e.Network != "tcp" {
 		return absolute(e.Address) == absolute(address)

@@ -123,8 +123,8 @@ func (li *ListenIntake) Hints(r *listen.Record) intake.Hints {
 	return k
 }
 
-// useLevel sets k.Level to the level in the label or metadata a of a Loki record. It returns false
-// if a contains no level, or a different level than a label before it.
+// useLevel sets k.Level if a, a label or metadata of a Loki record, contains the level. It returns
+// false if a contains no level, or if an earlier label contains a different level.
 func useLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false

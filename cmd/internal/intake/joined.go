@@ -102,7 +102,7 @@ func BytesToKeep(longest int, rules *join.Rules) int {
 	return n
 }
 
-// A heldFile is a read-ahead file that keeps the held lines of a lineJoiner.
+// A heldFile is a read-ahead file that keeps the lines that a lineJoiner holds.
 type heldFile struct {
 	*readahead.File
 	joiner *lineJoiner

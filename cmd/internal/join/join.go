@@ -130,8 +130,8 @@ func (j *Joiner[P]) Empty() bool {
 	return true
 }
 
-// Due returns the time at which Release must be called, unless another line arrives before. The
-// Joiner must hold a record.
+// Due returns the time at which Release must be called, unless another line arrives before that
+// time. The Joiner must hold a record.
 func (j *Joiner[P]) Due() (due time.Time) {
 	for p := range j.nonEmpty {
 		if d := p.due(j.limits.Wait); due.IsZero() || d.Before(due) {
@@ -240,7 +240,8 @@ func (j *Joiner[P]) endRecord(s *stream[P]) error {
 	return nil
 }
 
-// pass calls the function put with r. p is the held data of r, or nil if no data is held.
+// pass calls the function put with r. If the Joiner holds the data of r, p is this data. If not, p
+// is nil.
 func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	j.passing = p
 	err := j.put(r)
@@ -248,8 +249,8 @@ func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	return err
 }
 
-// Release passes all records that have waited long enough to the function put. If all is true, it
-// passes all held records. If put returns an error, Release returns the error.
+// Release passes all records that have waited long enough to the function put. If the parameter all
+// is true, it passes all held records. If put returns an error, Release returns the error.
 func (j *Joiner[P]) Release(now time.Time, all bool) error {
 	isDue := func(p *pending[P]) bool {
 		return p.lines > 0 && (all || !now.Before(p.due(j.limits.Wait)))

@@ -66,8 +66,8 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until the function done returns true. It holds s.mu while it calls done. what names
-// the condition in the error message.
+// until waits until the function done returns true. It calls this function with s.mu locked. The
+// text what names the condition in the error message.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -279,8 +279,8 @@ func TestProcessIsKilled(t *testing.T) {
 	}
 }
 
-// The first run skips entries before Since or, with FromEnd, before its start. If the first run
-// commits nothing, the next run begins at the same time.
+// The first run skips entries before Since. With FromEnd, it skips the entries that are older than
+// the run. If the first run commits nothing, the next run skips the same entries.
 func TestFromEndSkipsOlderEntries(t *testing.T) {
 	d, dir := newJournald(t), t.TempDir()
 	o := Options{Dir: dir, Since: time.UnixMicro(base + 10_000)}

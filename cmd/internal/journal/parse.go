@@ -50,7 +50,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			}
 			return true
 		case `"PRIORITY"`:
-			// If the field has several values, the first one is used, as by sd_journal_get_data.
+			// If the field has several values, use the first one, like sd_journal_get_data.
 			if t, _, _ := bytes.Cut(p.textOf(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
 				e.Level, e.HasLevel = record.SyslogLevel(int(t[0]-'0')), true
 			}

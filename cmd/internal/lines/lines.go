@@ -23,9 +23,9 @@ func (e *TooLongError) Error() string {
 
 // A Reader reads lines. It is not safe for concurrent use.
 //
-// A line includes the '\n' at its end. The last line of the stream may lack it. A byte order mark at
-// the start of the stream is skipped. '\r', NUL and bytes that are not valid UTF-8 have no special
-// meaning.
+// A line includes the '\n' at its end. Only the last line of the stream may end without '\n'. A
+// byte order mark at the start of the stream is skipped. '\r', NUL and bytes that are not valid
+// UTF-8 have no special meaning.
 type Reader struct {
 	// BeforeRead, if not nil, is called before each Read of the stream. The Read may block.
 	BeforeRead func()
@@ -62,7 +62,7 @@ const firstBuf = 128 << 10
 // and in UTF-8, without its newline ("\n" or "\r\n").
 //
 // The Reader needs at most 128 KiB or twice max bytes of memory, whichever is more, even for longer
-// lines; see [BufferBytes]. If src is a [Keeper], the Reader calls its Settle.
+// lines; see [BufferBytes]. If src is a [Keeper], the Reader calls its method Settle.
 func New(src io.Reader, max int) *Reader {
 	r := &Reader{src: src, max: max}
 	if k, ok := src.(Keeper); ok {

@@ -61,8 +61,8 @@ func (n *Commits) Begin(ctx context.Context) {
 	n.beginLocked(ctx)
 }
 
-// beginLocked starts a goroutine that commits, unless it is running or no messages wait. The caller
-// holds mu.
+// beginLocked starts a goroutine that runs commits, unless the goroutine is already running or no
+// messages wait. The caller holds mu.
 func (n *Commits) beginLocked(ctx context.Context) {
 	if n.running != nil || n.waiting.messages == 0 || n.failed != nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gatedSink accepts all records. Its Commit blocks until the test sends to gate or closes gate.
+// A gatedSink accepts all records. Its Commit blocks until the test sends to the channel gate or
+// closes it.
 type gatedSink struct{ gate chan struct{} }
 
 func (g gatedSink) Put(context.Context, *Record) error { return nil }

@@ -10,9 +10,9 @@ import (
 // shutdown.
 var ErrForced = errors.New("stopped by a second signal")
 
-// SameSignal is the time after the first signal in which a repetition of it is ignored. For
-// example, timeout(1) signals a process and then its process group, so that the process receives
-// the signal twice.
+// SameSignal is a period after the first signal. If the same signal arrives once more in this
+// period, it is ignored. For example, timeout(1) signals a process and then its process group, so
+// that the process receives the signal twice.
 const SameSignal = 250 * time.Millisecond
 
 // Signals counts the signals that end the program.
@@ -22,8 +22,8 @@ type Signals struct {
 	count int
 }
 
-// Second counts the signal s and reports whether it forces the end. The first signal does not force
-// the end, nor does one repetition of it within SameSignal.
+// Second counts the signal s and reports whether s forces the program to end. The first signal does
+// not. One repetition of the first signal within SameSignal does not, either.
 func (g *Signals) Second(s os.Signal) bool {
 	if g.count++; g.first == nil {
 		g.first, g.at = s, time.Now()

@@ -17,9 +17,8 @@ func NotifyReopen(c chan<- os.Signal) { signal.Notify(c, syscall.SIGHUP) }
 // IsReopen reports whether s is the signal for reopening output files.
 func IsReopen(s os.Signal) bool { return s == syscall.SIGHUP }
 
-// IgnoreBrokenPipes makes a write to a broken pipe return an error instead of ending the program.
-// The same applies to a write beyond the file size limit (SIGXFSZ). Other outputs can then
-// continue.
+// IgnoreBrokenPipes makes a write return an error instead of ending the program, if the pipe is
+// broken or the file has reached the file size limit (SIGXFSZ). Other outputs can then continue.
 func IgnoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ) }
 
 // NotifyResize sends the signal for a resized terminal to c.

@@ -251,7 +251,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 	}
 }
 
-// The commands of forebay spool list, print, verify, replay and purge input that a killed program
+// With forebay spool, a user can list, print, verify, replay and purge input that a killed program
 // had read but not put into a slab.
 func TestSpoolOfReadAhead(t *testing.T) {
 	const n = 904
@@ -312,8 +312,8 @@ func TestSpoolOfReadAhead(t *testing.T) {
 	}
 }
 
-// awaitReadAhead waits until the program has mapped the file for its read-ahead input. A kill before
-// that loses no input.
+// awaitReadAhead waits until the program has mapped the file for its read-ahead input. A kill
+// before this moment loses no input.
 func (p *child) awaitReadAhead() {
 	maps := fmt.Sprintf("/proc/%d/maps", p.cmd.Process.Pid)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -386,8 +386,8 @@ func TestJournalContinuesAfterDelivered(t *testing.T) {
 	}
 }
 
-// If a change can open an output neither with the new nor with the old configuration, the run ends
-// with an error. The next run reads the records that arrived after the change.
+// If a change has closed an output and cannot open it again, with the new or the old configuration,
+// the run ends with an error. The next run reads the records that arrived after the change.
 func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	text := "inputs: {a: {type: tail, files: [\"DIR/in.log\"], from: start, state: DIR/state}}\noutputs: {o: {to: \"file:DIR/sub/out.log\", slabs: 4}}\n"
@@ -452,8 +452,8 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	}
 }
 
-// If an input waits for a full output, a change of this input is rejected after at most
-// changePatience. The other inputs are not delayed.
+// If an input waits for a full output, a change of this input is rejected, after changePatience at
+// the latest. The other inputs are not delayed.
 func TestChangeOfAStuckInput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // does not accept connections

@@ -148,7 +148,7 @@ func TestForwardFlagErrors(t *testing.T) {
 	}
 }
 
-// --tag-from names the field of an event that contains its tag. If the value is not a valid tag,
+// --tag-from names the field that contains the tag of an event. If the value is not a valid tag,
 // the event has the tag of --tag.
 func TestForwardTagFrom(t *testing.T) {
 	tgt, err := forwardTarget(t, "forward://h", "--tag", "other", "--tag-from", "tag")

@@ -261,8 +261,7 @@ func TestTooOldLines(t *testing.T) {
 	}
 }
 
-// Fields of a line become labels if --label-from names them. The same applies to fields that the
-// input adds.
+// Fields of a line, and fields that the input adds, become labels if --label-from names them.
 func TestLokiLabelFrom(t *testing.T) {
 	tgt, err := lokiTarget(t, "//h:3100", "--label", "app=x", "--label-from", "namespace", "--label-from", "http.method", "--metadata", "pod")
 	if err != nil {

@@ -205,7 +205,7 @@ func TestOwnWireForm(t *testing.T) {
 }
 
 // If a destination refuses records, the program reports them as lost and returns an error. If a
-// policy drops records, it returns an error only with --fail-on-drop.
+// policy such as drop-newest drops records, the program returns an error only with --fail-on-drop.
 func TestRefusedRecordsAreAnError(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
 		f := &fake{o: never}

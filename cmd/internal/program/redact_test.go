@@ -54,7 +54,7 @@ func TestRedactHidesSecretsInAddresses(t *testing.T) {
 }
 
 // A short password is hidden where an error repeats the address. The same word elsewhere in the
-// error is not hidden, because that would reveal the password.
+// error is not hidden, because hiding the word would reveal the password.
 func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	errorFor := func(to string) string {
 		t.Helper()

@@ -54,8 +54,9 @@ func full(t *testing.T, dir string) string {
 	return path
 }
 
-// The commands of forebay spool list, print, verify, replay and purge records that a killed program
-// has left, for destinations of each format. They do not change the records of a running program.
+// With forebay spool, a user can list, print, verify, replay and purge the records that a killed
+// program has left, for destinations of each format. The records of a running program do not
+// change.
 func TestSpoolOfKilledProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

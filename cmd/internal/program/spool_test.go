@@ -41,8 +41,8 @@ func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs s
 	return stdout.String(), stderr.String(), exit.Code(err)
 }
 
-// fillSpool creates a spool with three batches. Two contain three JSON records in total; the last
-// contains a text line.
+// fillSpool creates a spool with three batches. The first two contain three JSON records in total,
+// and the third contains a text line.
 func fillSpool(t *testing.T, dir string) {
 	t.Helper()
 	s, err := diskqueue.Open(dir, nil)

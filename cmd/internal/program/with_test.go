@@ -15,8 +15,8 @@ import (
 )
 
 // withMore returns the destination and the input that the program forebay-more has for scripts. The
-// destination queue://HOST/NAME prints records to standard output. The input queue returns the
-// lines in its option lines, and reports commits.
+// destination queue://HOST/NAME prints records to standard output. The input with the type queue
+// returns the lines in its option "lines", and reports commits.
 func withMore() With {
 	return With{
 		Destinations: []dest.Extension{{

@@ -7,8 +7,8 @@
 // input that it had read. The next process continues, for each output, at its position. Only the
 // line that was being passed to an output at the time of the kill may reach that output twice.
 //
-// The file consists of an identity with a CRC-32C, which is written once, a page with the state,
-// whose words change, and the ring. All numbers are little-endian.
+// The file has three parts: the identity, which is written once and has a CRC-32C; a page with the
+// state, whose words change; and the ring. All numbers are little-endian.
 package readahead
 
 import (

@@ -393,8 +393,8 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by the outputs of the new configuration. It locks all intakes, so
-// that no input writes in the meantime.
+// swap replaces the outputs of p by the outputs of the new configuration. During the change it
+// locks all intakes, so that no input writes to an output.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)

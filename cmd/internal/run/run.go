@@ -263,8 +263,8 @@ func (p *Pipeline) reopen() {
 	}
 }
 
-// watchGone returns a channel that is closed when the readers of all outputs have exited. If any
-// output has no reader, it returns nil.
+// watchGone returns a channel that is closed when the readers of all outputs have exited. If an
+// output has no reader that can exit, such as a file, it returns nil.
 func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
 	for _, out := range p.Outs {
 		if out.Target.Gone == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// ErrDeadline is the cause of contexts that end at --drain-timeout. Delivery ends before that,
-// because the last part of the time is for error handlers and the disk.
+// ErrDeadline is the cause of contexts that are canceled because --drain-timeout is over. The
+// delivery ends a little earlier, because error handlers and the disk need the rest of the time.
 var ErrDeadline = errors.New("the delivery time of --drain-timeout is over")
 
 // An Ending controls the end of a pipeline. The method Begin stops the inputs and sets a deadline.

@@ -112,8 +112,8 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf returns a text with the options of the destination scheme that filter selects. Options
-// that apply only to some destinations precede the general ones.
+// OptionsOf returns a text that lists the options of the destination scheme, as far as filter
+// selects them. Options that apply only to some destinations precede the general ones.
 func OptionsOf(scheme string, filter func(*Option) bool) string {
 	var specific, general []string
 	for _, o := range Options {

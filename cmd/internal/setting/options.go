@@ -223,8 +223,9 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns o.Needs if the option requires one of these options and none of them is set. If
-// nothing is missing, it returns nil. The function has reports whether an option is set.
+// Lacks returns the options o.Needs if the option requires one of them for destinations with this
+// scheme, and none is set. Otherwise it returns nil. The function has reports whether an option is
+// set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil

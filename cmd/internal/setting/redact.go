@@ -63,8 +63,8 @@ func Redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam hides the value of a parameter in a query, unless the parameter is a switch or an
-// option that is known to be harmless.
+// redactParam hides the value of a parameter in the query part of an address, unless the parameter
+// is a switch or an option that is known to be harmless.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)

@@ -13,7 +13,7 @@ import (
 // next content at the path is the next generation.
 //
 // index.mu guards all fields. While the reader reads lines of a generation, only the reader changes
-// the field at.
+// generation.at.
 type generation struct {
 	no        uint64 // number of its entry in the file of positions
 	order     uint64 // a later generation of the same path has a higher order
@@ -57,7 +57,7 @@ const (
 	onlyNULs                     // NUL bytes only
 )
 
-// A resumePoint is the position in a generation at which the next process continues.
+// A resumePoint is the position at which the next process continues to read a generation.
 type resumePoint struct {
 	position
 	cut   bool // the line before the position was delivered without its newline
@@ -101,8 +101,8 @@ var edges = [...][]genState{
 	read:        {},
 }
 
-// become changes the state of g to next. Only become sets the state. It panics if edges does not
-// contain the transition.
+// become changes the state of g to next. No other function changes the state. If the table edges
+// does not contain the transition, become panics.
 func (g *generation) become(next genState) {
 	for _, allowed := range edges[g.state] {
 		if allowed == next {
@@ -133,9 +133,9 @@ func (g *generation) unread() int64 {
 	return max(0, g.data.off-g.at.off)
 }
 
-// isComplete reports whether no more data is expected in g. Because writers may still append to a
-// renamed file, a moved generation is complete only if its file has not changed for the duration
-// wait and another scan has ended. scans is the number of completed scans.
+// isComplete reports whether no more data is expected in g. Writers may still append to a renamed
+// file. A moved generation is therefore complete only if its file has not changed for the duration
+// wait, and another scan has ended since the rename. scans is the number of completed scans.
 func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
@@ -248,9 +248,9 @@ func (s *series) resumePoint(g *generation) resumePoint {
 	return at
 }
 
-// holdsTooMuch reports whether a held record must be passed to the sink even if it is incomplete. A
-// held record prevents commits of everything that was read after it. Therefore at most 4*stepBytes
-// of g may follow it, and a record that starts in an earlier generation is never held longer.
+// holdsTooMuch reports whether an incomplete record of s must be passed to the sink now. As long as
+// a record is held, nothing that was read after it can be committed. Therefore at most 4*stepBytes
+// of g may follow a held record, and no record is held from an earlier generation.
 func (s *series) holdsTooMuch(g *generation) bool {
 	if s.joiner == nil {
 		return false

@@ -119,8 +119,8 @@ func (x *index) checkDir(dir string) bool {
 	return false
 }
 
-// observe compares the generations of s with the files on disk and updates their states and sizes.
-// The caller holds mu.
+// observe compares the generations of s with the files on disk, and updates the states and sizes of
+// the generations. The caller holds mu.
 func (x *index) observe(s *series, now time.Time) {
 	s.idle = min(s.idle+x.o.Poll, 10*x.o.Poll)
 	s.due = now.Add(s.idle)
@@ -151,8 +151,8 @@ func (x *index) observe(s *series, now time.Time) {
 	}
 }
 
-// updateSize updates the size and modification time of the file of g. If the file was truncated, it
-// ends g. The caller holds mu.
+// updateSize updates the size and modification time of the generation g. If the file was truncated,
+// it ends g. The caller holds mu.
 func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
 		return
@@ -326,7 +326,8 @@ func (x *index) add(s *series, g *generation) {
 	x.markUnsaved(g)
 }
 
-// unlist removes g from ids, unless another generation has its id. The caller holds mu.
+// unlist removes g from x.ids, unless x.ids contains another generation with the same id. The
+// caller holds mu.
 func (x *index) unlist(g *generation) {
 	if x.ids[g.id] == g {
 		delete(x.ids, g.id)
@@ -334,8 +335,8 @@ func (x *index) unlist(g *generation) {
 }
 
 // follows reports whether a generation reads the file fileID. If the generation has closed its
-// file, another file may have the same inode now. In this case the file must also be at the path of
-// the generation. The caller holds mu.
+// file, another file may have got the same inode. In this case, follows also requires that the file
+// is at the path of the generation. The caller holds mu.
 func (x *index) follows(fileID id) bool {
 	g := x.ids[fileID]
 	if g == nil || g.f != nil {
@@ -371,9 +372,9 @@ func (x *index) reattach(g *generation, now time.Time) {
 	x.queue.wake(s)
 }
 
-// detach is called when the file of g is no longer at the path of g. The reader then reads g from
-// its open file. If that file is closed, detach searches for the renamed file or a copy. The caller
-// holds mu.
+// detach is called when the file of the generation g is no longer at its path. The reader then
+// continues to read g from the open file. If the file is not open, detach searches for the renamed
+// file or a copy. The caller holds mu.
 func (x *index) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
@@ -428,8 +429,9 @@ func (x *index) substitute(g *generation, f *os.File, path string, state genStat
 	x.o.reportLost(g.s, before-g.data.off)
 }
 
-// truncated is called when the file of g was truncated. It adds a new generation for the file. The
-// reader continues g in a copy of the old content, if there is one. The caller holds mu.
+// truncated is called when the file of the generation g was truncated. It adds a new generation for
+// the file. If there is a copy of the old content, the reader continues to read g from the copy.
+// The caller holds mu.
 func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, otherPath: g.otherPath}
 	if g.state == skipped {
@@ -626,8 +628,8 @@ func (x *index) entries() []entry {
 	return entries
 }
 
-// changes returns the entries that have changed since the last call of changes. If all is true, it
-// returns all entries.
+// changes returns the entries that have changed since the last call of changes. If the parameter
+// all is true, it returns all entries.
 func (x *index) changes(all bool) (entries []entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -52,9 +52,10 @@ type Options struct {
 	// From is where to begin in files that exist at the start and have no stored position. Files
 	// that appear later are read from their start. Default FromStart.
 	From From
-	// Before is an earlier Tailer with the same Dir, or nil. It must have ended. Files that match
-	// its patterns are read from their stored position or, if they have none, from their start:
-	// they appeared after Before had searched for files. From does not apply to them. Default nil.
+	// Before is an earlier Tailer with the same Dir, or nil. It must have ended. A file that
+	// matches the patterns of Before is read from its stored position. If it has no stored
+	// position, it has appeared after Before searched for files, and is read from its start. From
+	// does not apply to such files. Default nil.
 	Before *Tailer
 	// Once makes Run return when the files that exist at the start are read. Default false.
 	Once bool

@@ -26,8 +26,8 @@ type entry struct {
 	ended bool  // the generation was read completely; this entry deletes the earlier entry with the same number
 }
 
-// The file of positions is a text file. It begins with a list of generations, and the changes
-// follow. docs/format/tail.md describes it.
+// The file of positions is a text file. It begins with a list of generations, followed by the
+// changes of the list. docs/format/tail.md describes it.
 const (
 	positionsName = "positions"
 	positionsHead = "forebay tail 2\n"

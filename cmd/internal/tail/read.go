@@ -163,9 +163,9 @@ func (r *reader) hasPartialLine(s *series, g *generation) bool {
 	return g.remainder == partialLine && g.at.off < g.size
 }
 
-// end ends g. All complete lines of g were passed to the sink. If g ends with an unfinished line,
-// end keeps it for the next generation or, if last is true, passes it to the sink. last reports
-// that g is the newest generation.
+// end is called when nothing more can be read from the generation g. All complete lines of g were
+// passed to the sink. If g ends with an unfinished line, end keeps the line for the next
+// generation. If last is true, g is the newest generation, and end passes the line to the sink.
 func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
 	state, lost := g.state, int64(0)
@@ -541,8 +541,8 @@ func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	return nil
 }
 
-// release passes the held records of s whose waiting time is over to the sink. If all is true, it
-// passes all held records.
+// release passes the held records of s whose waiting time is over to the sink. If the parameter all
+// is true, it passes all held records.
 func (r *reader) release(s *series, now time.Time, all bool) error {
 	if s.joiner == nil {
 		return nil

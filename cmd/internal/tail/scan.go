@@ -166,8 +166,8 @@ func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	}
 }
 
-// mayContainFiles reports whether path is a directory that a parent directory of a pattern matches.
-// It may then contain matching files or directories.
+// mayContainFiles reports whether path is a directory that matches a parent directory of a
+// pattern. Such a directory may contain matching files or directories.
 func (c *scanner) mayContainFiles(path string) bool {
 	if st, err := os.Stat(path); err != nil || !st.IsDir() {
 		return false

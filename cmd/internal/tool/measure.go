@@ -39,7 +39,7 @@ const MaxSeconds = 1 << 16
 // MeasureLog measures a log. name is the name of the log in the result.
 //
 // A line without a time, such as a line of a stack trace, gets the time of the previous line. Times
-// without a year are assigned to consecutive years, which begin when January follows December.
+// without a year get consecutive years: a new year begins when January follows December.
 func MeasureLog(name string, r io.Reader) (*measured, error) {
 	in := bufio.NewReader(r)
 	if kind, with := compressed(in); kind != "" {

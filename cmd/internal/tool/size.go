@@ -96,7 +96,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	return w, m, nil
 }
 
-// plan computes the sizing. If --slabs is given, it uses slab.Absorb, and if not, slab.Plan.
+// plan computes the sizing. If --slabs is given, it calls slab.Absorb, otherwise slab.Plan.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)

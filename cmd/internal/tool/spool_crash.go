@@ -116,8 +116,8 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// purgeCrash deletes the files with crash-safe slabs that killed programs have left. If yes is
-// false, it deletes nothing and returns the number of files that it would delete.
+// purgeCrash deletes the files with crash-safe slabs that killed programs have left. If the
+// parameter yes is false, it deletes nothing and returns the number of files that it would delete.
 func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {

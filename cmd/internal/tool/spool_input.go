@@ -162,8 +162,8 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	return n, f.Broken()
 }
 
-// purgeInput deletes the read-ahead files that killed programs have left. If yes is false, it
-// deletes nothing and returns the number of files that it would delete.
+// purgeInput deletes the read-ahead files that killed programs have left. If the parameter yes is
+// false, it deletes nothing and returns the number of files that it would delete.
 func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64

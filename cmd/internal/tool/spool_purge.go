@@ -64,8 +64,8 @@ slabs of a running program are kept.`,
 	return cmd
 }
 
-// purgeSegments deletes the segments of a spool. If yes is false, it deletes nothing and returns
-// the number of segments that it would delete.
+// purgeSegments deletes the segments of a spool. If the parameter yes is false, it deletes nothing
+// and returns the number of segments that it would delete.
 func purgeSegments(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	l, _, err := listSpool(dir, false)
 	if err != nil {

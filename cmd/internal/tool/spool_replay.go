@@ -34,7 +34,7 @@ type ReplayTarget struct {
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
 // OpenReplay opens the destination of a replay. If the destination does not accept the format of a
-// record, the record is converted, as by --fallback.
+// record, the record is converted, as --fallback does.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {

@@ -51,8 +51,8 @@ func (h *History) Add(s *control.State) {
 	h.waits = seen
 }
 
-// add appends the share of an interval in which a caller waited. The states at the ends of the
-// interval are before and now, and took is its length.
+// add appends the share of an interval in which a caller waited. The interval lasts from the state
+// before to the state now, and took is its length.
 //
 // The program reports a wait only when the wait ends. Until then, add counts each interval in full
 // and sums up these intervals in w.unfinished. When the wait is reported, add subtracts

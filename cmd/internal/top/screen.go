@@ -20,8 +20,8 @@ type Screen struct {
 	Style   Style            // Live sets the field Width
 }
 
-// Escape sequences for the terminal. The constant enter switches to the alternate screen and hides
-// the cursor, leave undoes this, and home moves the cursor to the first line.
+// Escape sequences for the terminal: enter switches to the alternate screen and hides the cursor,
+// leave has the opposite effect, and home moves the cursor to the first line.
 const (
 	enter = "\x1b[?1049h\x1b[?25l"
 	leave = "\x1b[?25h\x1b[?1049l"

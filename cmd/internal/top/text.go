@@ -55,7 +55,7 @@ func flow(width, margin int, words ...word) (lines []line) {
 	return lines
 }
 
-// render returns the text of a line. If color is true, it contains escape sequences.
+// render returns the text of a line. If color is true, the text contains escape sequences.
 func (l line) render(color bool) string {
 	var sb strings.Builder
 	for _, w := range l {

@@ -79,8 +79,8 @@ func insertPointOf(ev *record.Event, name string) insertPoint {
 }
 
 // insertPointIn returns the insertPoint for a new field of the object at b[obj]. The parameter name
-// may be a path. If its first names are nested objects, the innermost of them will contain the
-// field.
+// may be a path. If the path begins with names of existing objects, the field is inserted into the
+// innermost of them.
 func insertPointIn(b []byte, obj int, name string) insertPoint {
 	p := insertPoint{obj: obj, at: obj + 1, empty: true, name: name}
 	nested, nestedName := 0, "" // start of a nested object that the path leads to, and the rest of the path

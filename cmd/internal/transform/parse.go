@@ -264,8 +264,8 @@ func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	return true
 }
 
-// hasKnownLevel reports whether the level in values is one of the levels of the format, or there is
-// none.
+// hasKnownLevel reports whether the level in values is one of the levels of the format. If the
+// format lists no levels, or values contain none, it also returns true.
 func (p *parseRule) hasKnownLevel(values []value) bool {
 	for i := range values {
 		if v := &values[i]; v.kind == levelKind && p.levels != nil {

@@ -42,8 +42,8 @@ type Rule struct {
 }
 
 // A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and keeps this
-// type in every format. If the first names in the path Name are existing objects, the field is
-// added to the innermost of them.
+// type in every format. Name may be a path. If the path begins with names of existing objects, the
+// field is added to the innermost of them.
 type Setting struct {
 	Name  string
 	Value any

@@ -263,8 +263,8 @@ func TestLevelAndTimeFollow(t *testing.T) {
 	}
 }
 
-// The level and the time from the input have precedence over those in the line. A rule that changes
-// them in the line replaces them.
+// The level and the time from the input have precedence over those in the line. If a rule changes
+// the level or the time in the line, the new value is used.
 func TestInputHasPrecedence(t *testing.T) {
 	known := time.Unix(1_600_000_000, 0)
 	const in = `{"level":"info","time":"2024-05-06T07:08:09Z","a":"x"}`

@@ -1008,8 +1008,8 @@ func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func (r *replay) RemoteAddr() net.Addr             { return nil }
 
-// Whatever the input, the server does not panic, and every record is valid JSON. Different sizes of
-// the reads do not change the records and the answers.
+// Whatever the input, the server does not panic, and every record is valid JSON. The records and
+// the answers do not depend on the sizes of the reads.
 func FuzzServer(f *testing.F) {
 	for _, w := range recorded(f) {
 		f.Add(w, 7)

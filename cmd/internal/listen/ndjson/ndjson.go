@@ -145,8 +145,8 @@ func appendRecord(dst []byte, r *listen.Record) []byte {
 	return append(dst, '}', '\n')
 }
 
-// appendLabels appends the text open and the labels as a JSON object. If there are no labels, it
-// appends nothing.
+// appendLabels appends the text open, which begins a JSON object, and the labels as its members. If
+// there are no labels, it appends nothing.
 func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 	if len(labels) == 0 {
 		return dst

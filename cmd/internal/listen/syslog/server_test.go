@@ -255,7 +255,8 @@ func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 }
 
 // A message may end at NUL, like the messages of Python's SysLogHandler over TCP. It is accepted
-// immediately. Repeated ends are ignored. Only a message after its length may contain LF or NUL.
+// immediately. Repeated ends are ignored. Only a message that follows its length may contain LF or
+// NUL.
 func TestMessageMayEndAtNUL(t *testing.T) {
 	in := "<12>one\x00<11>two\x00\n" + "\x00\x00" + "9 <13>a\nb\x00c" + "\x00" + "<13>three\r\n\x00" + "<13>four\n" + "7 <13>3 d" +
 		"2026-01-02 is no length\x00" + "12\x00" + "<13>" + strings.Repeat("x", 5000) + "\x00" + "<13>last\x00"
