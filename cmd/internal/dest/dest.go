@@ -56,8 +56,8 @@ type Target struct {
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is the number of bytes that the batches of the destination require in the memory of
-	// the output. If it is 0, the defaults of the flags apply. Flags on the command line have
+	// memory is the size of the output's memory that the batches of the destination require, in
+	// bytes. If it is 0, the defaults of the flags apply. Flags on the command line have
 	// precedence.
 	memory int
 

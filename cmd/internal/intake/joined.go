@@ -63,7 +63,7 @@ func (joiner *lineJoiner) put(r join.Record) error {
 }
 
 // safe returns the smaller of two offsets: the parameter at, and the start of the first held line.
-// No line before the result is held.
+// All lines before the result were passed on.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)

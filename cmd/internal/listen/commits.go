@@ -27,8 +27,8 @@ type batch struct {
 	messages, records int
 }
 
-// Commits returns a Commits for the connection c. At most maxWaiting messages may wait for a
-// commit.
+// Commits returns the object that commits the messages of the connection c. At most maxWaiting
+// messages may wait for a commit.
 func (s *Server) Commits(c *Conn, maxWaiting int) *Commits {
 	return &Commits{s: s, c: c, maxWaiting: maxWaiting, hasRoom: make(chan struct{}, 1)}
 }
@@ -111,7 +111,8 @@ func (n *Commits) signal() {
 	}
 }
 
-// commit commits the messages of b and sends their acknowledgements.
+// commit waits until the sink has delivered or stored the messages of b, and sends their
+// acknowledgements.
 func (n *Commits) commit(ctx context.Context, b *batch) error {
 	if n.s.c.Sink.Commit(ctx) != nil {
 		return ErrEnded

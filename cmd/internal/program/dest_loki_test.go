@@ -275,7 +275,7 @@ func TestLokiLabelFrom(t *testing.T) {
 		not  string
 	}{
 		{`{"msg":"a","http":{"method":"GET"}}`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`}, "mine"},
-		// Fields that the input adds have precedence over fields of the line, whose author is not
+		// Fields that the input adds have precedence, because the author of the line is not
 		// trusted.
 		{`{"msg":"a","namespace":"mine","http":{"method":null},"pod":"mine"}`, []string{`namespace=\"shop\"`, `"pod":"p-1"`}, `http_method`},
 		{`namespace=mine http.method=GET pod=mine`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `"pod":"p-1"`}, `namespace=\"mine`},

@@ -365,9 +365,9 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// If a line was read but an output had no room for it at the drain timeout, the account includes
-// the line. The blocked output drops it or, with --crash-safe, keeps it for the next run. Other
-// outputs deliver it.
+// At the drain timeout, an output may have no room for a line that was read. The summary also
+// counts such a line. The blocked output drops it or, with --crash-safe, keeps it for the next run.
+// Other outputs deliver it.
 //
 // The test is not parallel, because the reader has only 100 ms to write these lines.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {

@@ -38,7 +38,7 @@ func (out *output) carriedLine(s *series, rest []byte, off int64, now time.Time)
 	return out.line(s, line, func() lineStart { return start }, off, now)
 }
 
-// line converts a line to UTF-8. It passes the line to the sink, or adds it to a held record. The
+// line converts a line to UTF-8 and passes it to the sink, or adds it to an incomplete record. The
 // function start returns the position of the start of the line, and end is the offset of its end.
 // If the line is too long, only its length is passed. If line returns an error, the sink has not
 // accepted the line.

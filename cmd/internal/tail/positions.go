@@ -80,8 +80,8 @@ func (s *store) save(entries []entry) error {
 	return err
 }
 
-// append adds changes to the file. After append returns, they survive the end of the process. After
-// the next Sync they also survive a power loss.
+// append adds entries to the file. After append has returned nil, the entries survive the end of
+// the process. After the next Sync they also survive a power loss.
 func (s *store) append(entries []entry) error {
 	var text []byte
 	for _, e := range entries {
@@ -96,7 +96,8 @@ func (s *store) append(entries []entry) error {
 // close unlocks the directory, so that another process can use it.
 func (s *store) close() { s.dir.Close() }
 
-// appendPositions appends a file of positions without changes to dst.
+// appendPositions appends to dst the content of a file of positions that lists the entries and
+// contains no changes.
 func appendPositions(dst []byte, entries []entry) []byte {
 	start := len(dst)
 	dst = append(dst, positionsHead...)

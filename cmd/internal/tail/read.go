@@ -22,8 +22,8 @@ type reader struct {
 	buf     []byte
 }
 
-// finishAll passes held records and last lines without a newline to the sink. It is called at the
-// end if Options.Once is set.
+// finishAll passes incomplete records, and last lines without a newline, to the sink. It is called
+// at the end if Options.Once is set.
 func (r *reader) finishAll() error {
 	now := r.o.now()
 	for _, s := range r.index.allSeries() {
@@ -425,8 +425,8 @@ func (r *reader) passLines(g *generation, p []byte, at int, pos position, now ti
 		rest := p[at:]
 		continuesHere := s.rest.in == g
 		if continuesHere && s.rest.kind == cutOff {
-			// The beginning of this line was already delivered without a newline, so the newline is
-			// skipped.
+			// The beginning of this line was already delivered, without a newline. Skip the
+			// newline.
 			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}
@@ -541,8 +541,8 @@ func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	return nil
 }
 
-// release passes the held records of s whose waiting time is over to the sink. If the parameter all
-// is true, it passes all held records.
+// release passes the incomplete records of s to the sink if their waiting time is over. If the
+// parameter all is true, it passes all of them.
 func (r *reader) release(s *series, now time.Time, all bool) error {
 	if s.joiner == nil {
 		return nil

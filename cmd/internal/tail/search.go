@@ -60,9 +60,9 @@ type resumedFile struct {
 	current bool      // the file is still at its path, or mtime is unknown
 }
 
-// rotatedAfter returns the names of rotated files that are newer than g and that no generation
-// reads. Their content was written after the stored generation and before the current file. The
-// caller holds mu.
+// rotatedAfter returns the names of the rotated files that are newer than g, unless a generation
+// reads them. Their content was written after the stored generation and before the current file.
+// The caller holds mu.
 func (x *index) rotatedAfter(g resumedFile) (names []string) {
 	if g.current {
 		return nil

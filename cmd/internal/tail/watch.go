@@ -7,8 +7,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watcher receives events about changes in directories from the operating system. The scanner
-// finds all other changes, at the latest after Options.Rescan.
+// A watcher receives events about changes in directories from the operating system. If the
+// operating system reports no event for a change, the scanner finds the change, after
+// Options.Rescan at the latest.
 type watcher struct {
 	w      *fsnotify.Watcher
 	events chan fsnotify.Event

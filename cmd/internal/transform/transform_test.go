@@ -294,7 +294,7 @@ func TestInputHasPrecedence(t *testing.T) {
 	}
 }
 
-// Rules change attributes from the input in a copy, so that the slice of the input is not modified.
+// Rules change a copy of the attributes from the input. The slice of the input is not modified.
 func TestFieldsOfInputCanBeChanged(t *testing.T) {
 	given := []slog.Attr{slog.String("tag", "web"), slog.Group("labels", slog.String("app", "shop"), slog.String("pin", "1234")), slog.String("pin", "5678")}
 	for _, c := range []struct {
@@ -485,8 +485,8 @@ func TestInvalidRulesAreReported(t *testing.T) {
 	}
 }
 
-// After redaction, the secret is not in any encoding of the record, even if it was at any depth or
-// escaped.
+// After redaction, no encoding of the record contains the secret. It does not matter how deep the
+// secret was, or whether it was escaped.
 func TestRedactionHidesSecrets(t *testing.T) {
 	const secret = "hunter2"
 	escaped := ""
