@@ -100,7 +100,7 @@ func TestTextRejectsListsAndMappings(t *testing.T) {
 	}
 }
 
-// A colon that no space follows is part of a text, also within brackets.
+// A colon without a space after it is part of a text, also within brackets.
 func TestColonWithoutSpaceIsPartOfText(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [b1:9092, b2:9093]": "b1:9092 b2:9093", "a: [ü:1 , x]": "ü:1 x", "a: [h.x-y:80:90]": "h.x-y:80:90",

@@ -20,12 +20,12 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// fileMemory is the number of bytes of slabs for a file. Input can fill one half while the other
+// fileMemory is the size of the memory for a file in bytes. Input can fill one half while the other
 // half is written.
 const fileMemory = 1 << 20
 
-// minRotate is the minimum of --rotate-size. A smaller number is probably a number of MiB without
-// its unit.
+// minRotate is the minimum of --rotate-size. If a user gives a smaller number, the unit MiB is
+// probably missing.
 const minRotate = 4 << 10
 
 // fileDest is the destination file:PATH.

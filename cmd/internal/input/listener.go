@@ -33,8 +33,8 @@ func NewMaxConns() *setting.Count { return setting.CountBetween(256, 1, 0) }
 // NewMaxMessage returns the setting --max-message with its default and limits.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
-// A Listener is a protocol to listen for. As a pflag.Value, it is the flag that selects the
-// protocol and the address.
+// A Listener is a protocol, and the address at which it is served. As a pflag.Value, it is the flag
+// that selects both.
 type Listener struct {
 	Flag, Usage string
 	what        string // name of the protocol in messages

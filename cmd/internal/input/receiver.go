@@ -376,7 +376,7 @@ func NewReporter(w io.Writer) *Reporter {
 	return &Reporter{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
 }
 
-// Line writes text, which is not a message about a refusal.
+// Line writes a message that is not about a refusal. The number of such messages is not limited.
 func (s *Reporter) Line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,8 +81,8 @@ func Parse(names []string) (*Rules, error) {
 	return j, nil
 }
 
-// isWord reports whether name consists of lower-case letters. It is then a misspelled name rather
-// than a pattern.
+// isWord reports whether name consists of lower-case letters. Parse rejects such a text as a
+// misspelled name, although it is a valid pattern.
 func isWord(name string) bool {
 	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") == ""
 }

@@ -253,8 +253,8 @@ func (j *Journal) commits(ctx context.Context) {
 	}
 }
 
-// commit calls Sink.Commit and stores p, the current position. It returns false if one of the two
-// fails.
+// commit calls Sink.Commit and stores p, the current position. It returns false if either of these
+// steps fails.
 func (j *Journal) commit(ctx context.Context, p position) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()

@@ -256,8 +256,8 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// Before each Read of the source, and so before BeforeRead is called, all complete lines are
-// returned.
+// All complete lines are returned before the next Read of the source, and before the call of
+// BeforeRead that precedes it.
 func TestLinesAreReturnedBeforeNextRead(t *testing.T) {
 	var r *lines.Reader
 	reads := 0

@@ -54,7 +54,7 @@ type budget struct {
 	freed chan struct{} // closed when memory is released; nil if no call waits
 }
 
-// A Lease is the memory that one connection uses of a budget. It is not safe for concurrent use.
+// A Lease is the part of a budget that one connection uses. It is not safe for concurrent use.
 type Lease struct {
 	b    *budget
 	size int64

@@ -83,7 +83,7 @@ func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// tlsServer accepts one connection at a time. It sends all data of a connection to got.
+// tlsServer accepts one connection at a time. It sends all data of a connection to the channel got.
 func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
@@ -181,7 +181,8 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	}
 }
 
-// stuck is a destination whose Send blocks until release is closed, even if its context is done.
+// stuck is a destination whose Send blocks until the channel release is closed, even if its context
+// is done.
 type stuck struct {
 	fake
 	release chan struct{}

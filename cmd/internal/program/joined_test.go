@@ -282,8 +282,8 @@ func TestHeldLineAndAFlood(t *testing.T) {
 	}
 }
 
-// A slowInput is an input that returns each text when the test sends it. It ends when the test
-// closes texts.
+// A slowInput is an input that returns each text when the test sends it. The input ends when the
+// test closes the channel texts.
 type slowInput struct {
 	texts chan string
 	rest  string

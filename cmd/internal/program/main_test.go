@@ -12,8 +12,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the files in testdata with what the program prints")
 
 func TestMain(m *testing.M) {
-	// By default a program with the race detector sleeps for a second before it exits, so disable
-	// that.
+	// By default, a program with the race detector sleeps for a second before it exits. Disable the
+	// sleep.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(privateSockets{m}, map[string]func(){
 		"forebay":      func() { os.Exit(Main(os.Args[1:])) },

@@ -146,7 +146,7 @@ func List(dir string) (infos []Info) {
 	return infos
 }
 
-// examine sets those fields of in that depend on the content of the file.
+// examine reads the file and sets the fields of the Info that depend on its content.
 func (in *Info) examine() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An image is a file of this package that is mapped to memory. If broken is set, no more input is
+// An image is a read-ahead file that is mapped to memory. After broken was set, no more input is
 // stored in the file.
 type image struct {
 	path  string

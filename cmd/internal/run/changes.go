@@ -103,7 +103,8 @@ func (c *reloader) end() {
 	}
 }
 
-// apply applies the file to p and prints the result. It returns false if the pipeline must end.
+// apply changes the pipeline p to the configuration in the file, and prints the result. It returns
+// false if the pipeline must end.
 func (c *reloader) apply(p *Pipeline) bool {
 	next, _, err := config.Load(c.file, c.stdin)
 	if err != nil {

@@ -18,10 +18,11 @@ type files struct {
 	reading *generation // the generation that is being read, or nil
 }
 
-// errReplaced reports that the path of a generation leads to another file.
+// errReplaced reports that another file is now at the path.
 var errReplaced = errors.New("tail: another file")
 
-// unchanged reports whether the file of g still contains the data that was read from it before.
+// unchanged reports whether the file of the generation g still contains the data that was read from
+// it before.
 func (h *files) unchanged(g *generation) bool {
 	if g.state == skipped {
 		return true

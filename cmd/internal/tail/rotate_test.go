@@ -499,7 +499,7 @@ func TestEventsFindFilesInNewDirectories(t *testing.T) {
 	}
 }
 
-// A text file with a few NUL bytes is not binary. Missed counts skipped binary files.
+// A text file with a few NUL bytes is not binary. A binary file is skipped, and Missed counts it.
 func TestFewNULBytesAreNotBinary(t *testing.T) {
 	s, messages := readOnce(t, "a\x00b\n", Options{})
 	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || messages != "" {

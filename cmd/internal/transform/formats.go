@@ -133,7 +133,7 @@ func (c *Chain) readSyslog(text []byte) bool {
 	return true
 }
 
-// combinations returns each beginning with each end appended.
+// combinations returns all texts that consist of a beginning and an end.
 func combinations(beginnings, ends []string) (all []string) {
 	for _, b := range beginnings {
 		for _, e := range ends {

@@ -91,7 +91,7 @@ func (c *Condition) holds(ev *record.Event) bool {
 	return hit || !wanted
 }
 
-// atLeast reports whether l is at least the named level. Every level is at least "*".
+// atLeast reports whether l is the named level or a higher one. For the name "*", it returns true.
 func atLeast(l slog.Level, name string) bool {
 	if name == "*" {
 		return true

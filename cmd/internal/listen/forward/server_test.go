@@ -600,8 +600,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	})
 }
 
-// If a client closes the connection without sending data, as a port scanner does, this is not a
-// refusal.
+// If a client closes the connection without sending data, as a port scanner does, no refusal is
+// reported.
 func TestPortScanIsNotReported(t *testing.T) {
 	for _, c := range []Config{{}, {Secured: true, Key: "k"}} {
 		b := serve(t, c)
@@ -672,8 +672,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	})
 }
 
-// A message is acknowledged only after its commit. The server stops reading while the sink is
-// blocked.
+// A message is acknowledged only after the sink has committed it. The server stops reading while
+// the sink is blocked.
 func TestNoAckBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})

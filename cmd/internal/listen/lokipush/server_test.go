@@ -366,7 +366,8 @@ func TestOtherPathsAreNotPushes(t *testing.T) {
 	}
 }
 
-// A push is answered only after its commit. The client waits while the sink is blocked.
+// A push is answered only after the sink has committed its records. The client waits while the sink
+// is blocked.
 func TestNoAnswerBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
@@ -599,7 +600,7 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// If labels can be parsed, formatting and parsing them again has the same result.
+// If parsed labels are formatted and parsed again, the result is the same.
 func FuzzLabels(f *testing.F) {
 	f.Add(`{a="b", c = "d\n" ,}`)
 	f.Add("{app=`x`}")

@@ -77,7 +77,7 @@ func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error)
 	return action, nil
 }
 
-// commit commits the accepted messages and waits for the result.
+// commit waits until the sink has delivered or stored the accepted messages.
 func (n *session) commit(ctx context.Context) error {
 	if n.uncommitted == 0 {
 		return nil
