@@ -94,8 +94,8 @@ type Options struct {
 	// MaxGenerations is the maximum number of unread generations (rotated contents) of a path. If
 	// there are more, the oldest ones are abandoned and reported as lost. Default 64.
 	MaxGenerations int
-	// Lost is called when the content of a file could not be read completely before its rotation or
-	// deletion. bytes is the number of lost bytes. Any goroutine may call Lost. It must not block.
+	// Lost is called when a part of a file was not read and can no longer be read, such as after a
+	// truncation. bytes is the size of this part. Any goroutine may call Lost. It must not block.
 	// Default: no call.
 	Lost func(bytes int64)
 	// Say receives messages for the operator. Default: no messages.
