@@ -18,7 +18,7 @@ func (out *Output) placeError(err error) error {
 			value string
 			front string
 		}{
-			{"dead-letter", c.Text("dead-letter"), "deliver: cannot open DeadLetterFile: deliver: "},
+			{"dead-letter", c.Text("dead-letter"), "deliver: cannot open DeadLetterFile: "},
 			{"spool", c.Text("spool"), "deliver: cannot open SpoolDir: spool: "},
 			{"crash-safe", c.Text("crash-safe"), "slab: cannot make directory"},
 			{"crash-safe", c.Text("crash-safe"), "slab: cannot have crash-safe slabs"},
