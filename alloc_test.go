@@ -100,7 +100,7 @@ func TestZeroAllocsDropped(t *testing.T) {
 	wantAllocs(t, "closed", 0, func() { l.Info("m") })
 }
 
-// A scratch does not keep buffers above the maximum sizes.
+// A scratch, the pooled memory for one record, does not keep buffers above the maximum sizes.
 func TestLargeScratchIsNotKept(t *testing.T) {
 	var p scratchPool
 	p.routes = 1

@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A countingWriter is like io.Discard, which code under test may treat specially.
+// A countingWriter discards its input. It replaces io.Discard, which the code under test may treat
+// specially.
 type countingWriter struct{ n int }
 
 func (s *countingWriter) Write(p []byte) (int, error) { s.n++; return len(p), nil }
@@ -97,7 +98,7 @@ func BenchmarkDirectFile(b *testing.B) {
 	}
 }
 
-// BenchmarkScope measures the encoding, which is part of the time of BenchmarkHandle.
+// BenchmarkScope measures only the encoding. BenchmarkHandle includes it.
 func BenchmarkScope(b *testing.B) {
 	s := encode.JSON(nil).Scope()
 	rec := &encode.Record{Time: time.Now(), Message: "a message of some words"}

@@ -43,7 +43,7 @@ func NewRouter(opts ...Option) (*Router, error) {
 	return c.router, nil
 }
 
-// A builder creates a core from a config and collects the faults of the config.
+// A builder creates the core of a Router from a config, and collects the faults of the config.
 type builder struct {
 	what    string // name of the operation, for errors
 	bare    bool   // the output is opened by Open, without a Router

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// begin adds a burst for the message of rec, a record that Sample omits. It does nothing if the
-// slot already has a burst with the same key.
+// begin adds a burst, a series of records with the message of rec, because Sample omits rec. It
+// does nothing if the slot already has a burst with the same key.
 func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Record) {
 	t := &c.bursts
 	t.mu.Lock()
@@ -27,9 +27,8 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// tick logs the bursts that have ended. It runs in the goroutine of a timer. It restarts the
-// timer only after all bursts are logged, so a hanging destination blocks at most one of these
-// goroutines.
+// tick logs the bursts that have ended. It runs in the goroutine of a timer. It restarts the timer
+// only after all bursts are logged, so a hanging destination blocks at most one such goroutine.
 func (c *core) tick() {
 	t := &c.bursts
 	defer func() {

@@ -87,7 +87,8 @@ func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	})
 }
 
-// The record that reports a burst is logged only if the level of its logger name allows it.
+// The record that reports a burst is logged only if the level set for the name of its logger allows
+// it.
 func TestBurstReportObeysLevelOfName(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Writer(&w, Direct())))
@@ -138,7 +139,7 @@ func TestBurstAtHangingDestinationDelaysNothing(t *testing.T) {
 var repeatedIn = regexp.MustCompile(`"repeated":(\d+)`)
 
 // The numbers reported for bursts add up to the number of omitted records, even if messages share a
-// slot.
+// slot of the sampler.
 func TestReportedNumbersOfBurstsAddUp(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Writer(&w, Direct())))

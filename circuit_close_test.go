@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// failsUntil returns a destination that is down until the time in the parameter up, in Unix
-// nanoseconds. It counts its attempts in probes.
+// failsUntil returns a destination that is down until the time stored in the parameter up, in Unix
+// nanoseconds. The parameter probes counts the attempts.
 func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{Window: 4}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if probes.Add(1); time.Now().UnixNano() < up.Load() {

@@ -45,10 +45,10 @@ func (c *core) flushAll(ctx context.Context) []outcome {
 }
 
 // Close refuses new records, then flushes every output. It closes the destinations that NewRouter
-// has opened, and the writers with [CloseWriter]. All outputs are handled concurrently, until ctx
-// ends. If ctx has no deadline, the limit is 5 s or the longest CloseTimeout of an output. If ctx
-// ends first, an output with a spool may use up to 0.5 s more, and an output whose destination
-// hangs up to 0.2 s more.
+// has opened, and the writers given with the option [CloseWriter]. All outputs are handled
+// concurrently, until ctx ends. If ctx has no deadline, the limit is 5 s or the longest
+// CloseTimeout of an output. If ctx ends first, an output with a spool may use up to 0.5 s more,
+// and an output whose destination hangs up to 0.2 s more.
 //
 // The report describes the outcome of each output. The error joins the errors of the outputs that
 // lost records, failed to close, or did not finish in time. It is nil if every pending record is
@@ -152,9 +152,9 @@ type outcome struct {
 }
 
 // runEach calls do(o, ctx) concurrently for each output o for which applies(o) is true, and returns
-// the results of all calls. If the parameter until ends first, runEach returns the results so far.
-// The remaining calls then continue in the background, and their results are discarded.
-func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
+// the results of all calls. When the context outer ends, runEach returns the results so far. The
+// remaining calls then continue in the background, and their results are discarded.
+func (c *core) runEach(ctx, outer context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
 	pending := 0
@@ -171,7 +171,7 @@ func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, d
 		case r := <-ch:
 			results[r.i] = r
 			pending--
-		case <-until.Done():
+		case <-outer.Done():
 			for len(ch) > 0 { // include results that have arrived in the meantime
 				r := <-ch
 				results[r.i] = r
@@ -181,7 +181,7 @@ func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, d
 	}
 	for i := range results {
 		if results[i].unfinished {
-			results[i].err = fmt.Errorf("forebay: output %s: %w", c.outputs[i].name, closetime.Late(until))
+			results[i].err = fmt.Errorf("forebay: output %s: %w", c.outputs[i].name, closetime.Late(outer))
 		}
 	}
 	return results
@@ -206,7 +206,7 @@ func (o *output) run(ctx context.Context, i int, do func(*output, context.Contex
 }
 
 // Optional methods of an output's writer that Flush and Close use. If a writer has several of them,
-// Flush uses the first that the method flush checks.
+// Flush uses the first one in the order in which output.flush checks them.
 type (
 	flusher     interface{ Flush() error }
 	ctxFlusher  interface{ Flush(context.Context) error }
@@ -245,7 +245,7 @@ func (o *output) flush(ctx context.Context) (batch.Report, error) {
 	})
 }
 
-// exclusively calls f while no record is written to a direct output.
+// exclusively calls f. If o is a direct output, no record is written to it during the call.
 func (o *output) exclusively(ctx context.Context, f func() error) error {
 	if o.direct == nil {
 		return f()

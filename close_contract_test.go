@@ -239,8 +239,8 @@ type responder func() (*http.Response, error)
 
 func (f responder) RoundTrip(*http.Request) (*http.Response, error) { return f() }
 
-// contract runs test for each entry point, with a destination in the given state. If disk is set,
-// the entry point has a directory for the records that it cannot deliver.
+// contract runs the given test for each entry point, with a destination in the given state. If disk
+// is set, the entry point has a directory for the records that it cannot deliver.
 func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e entryPoint)) {
 	for _, ep := range entryPoints {
 		if disk && !ep.disk {
@@ -299,8 +299,8 @@ func wantKept(t *testing.T, rep batch.Report, err error) {
 	}
 }
 
-// wantLost fails unless err is one line with the number of lost records, 1000, and wraps the error
-// why.
+// wantLost fails unless all 1000 records are lost, and err is a single line that contains this
+// number and wraps the parameter why.
 func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	t.Helper()
 	if err == nil || !errors.Is(err, why) || strings.Count(err.Error(), "1000 records") != 1 || strings.Contains(err.Error(), "\n") {

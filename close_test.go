@@ -533,8 +533,8 @@ func TestSlabWriterAsOutput(t *testing.T) {
 	}
 }
 
-// A hanging destination of one SlabWriter delays each caller by one timeout of its policy. Another
-// SlabWriter is not affected. Both accounts are exact.
+// A hanging destination of one SlabWriter delays each caller by one timeout of its WhenFull policy.
+// Another SlabWriter is not affected. Both accounts are exact.
 func TestHangingSlabWriterDelaysCallersOnce(t *testing.T) {
 	for _, oneRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("one route %v", oneRoute), func(t *testing.T) { stalledBesideHealthy(t, oneRoute) })

@@ -19,8 +19,8 @@ import (
 // closes it. All methods are safe for concurrent use. The methods of a nil Router do nothing.
 type Router struct{ h handler }
 
-// A handler is the [slog.Handler] of a core with a logger name, attributes and groups. It is
-// immutable.
+// A handler implements [slog.Handler]: it combines a core with the name, the attributes and the
+// groups of one logger. It is immutable.
 type handler struct {
 	core   *core
 	levels *nameLevels    // levels for the logger name
@@ -30,8 +30,9 @@ type handler struct {
 	// top are the attributes outside all groups: the name of the logger, and attributes added by
 	// WithContext.
 	top []slog.Attr
-	// base are the scopes before the first open group, and groups are the open groups. compose uses
-	// both for records with attributes outside all groups. Both are nil if no group is open.
+	// base contains the scopes as they were before the first group was opened, and groups the open
+	// groups. The method compose uses both for records with attributes outside all groups. Both are
+	// nil if no group is open.
 	base   []encode.Scope
 	groups []openGroup
 	// place describes the open groups for redaction. It is nil if no group is open or nothing is
@@ -49,8 +50,9 @@ type core struct {
 	pool    scratchPool
 	names   names
 	root    *nameLevels // levels of loggers without a name
-	// exact reports that some output accepts every record at or above nameLevels.floor. Then the
-	// floor alone decides, and no output has to be asked.
+	// exact is true if some output accepts every record at or above nameLevels.floor. Then it is
+	// sufficient to compare a level with the floor, and the levels of the outputs need not be
+	// checked.
 	exact     bool
 	needsPC   bool
 	contexts  []contextFunc
@@ -90,8 +92,9 @@ type step struct {
 	redact bool    // redact the record; this is the first step, if there are rules
 }
 
-// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes
-// are stored without redaction. compose puts them into a record, which is redacted as a whole.
+// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
+// stored without redaction. The method compose puts them into a record, which is redacted as a
+// whole.
 type openGroup struct {
 	name  string
 	attrs []slog.Attr

@@ -142,7 +142,7 @@ func (d *direct) troubleSince() time.Time {
 }
 
 // write writes one record to the writer. A failure is counted in t. If the writer panics or calls
-// runtime.Goexit, the caller must call [direct.abandon] to leave the gate.
+// runtime.Goexit, the caller must call [direct.abandon] to unlock the gate.
 func (d *direct) write(p []byte, t *tally) error {
 	if !d.tryLock() {
 		switch d.lock() {

@@ -73,9 +73,9 @@
 //
 // # Redaction
 //
-// [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr] remove secrets from all
-// outputs. They are applied once per record, before it is encoded, and call the methods of
-// values one additional time. See docs/REDACTION.md for the parts of a record that are
+// [RedactKeys], [RedactPaths], [RedactPattern] and [ReplaceAttr] remove secrets from all outputs.
+// They are applied once per record, before it is encoded. Methods of values, such as String, are
+// therefore called one additional time. See docs/REDACTION.md for the parts of a record that are
 // searched.
 //
 // # Account

@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Driver returns an output for a destination that is configured by a C. It is for packages
-// that implement a destination with options, such as loki and fluent. For a destination
+// Driver returns an output for a destination that is configured by a value of type C. It is for
+// packages that implement a destination with options, such as loki and fluent. For a destination
 // without options, [To] is sufficient.
 //
-// NewRouter copies conf, applies the options made with [DriverOption] for this C, and calls
-// open, which completes s and returns the destination. The Router owns the destination. kind
-// names the output in errors, such as "loki.To".
+// NewRouter copies conf, applies the options made with [DriverOption] for the type C, and calls the
+// function open, which completes s and returns the destination. The Router owns the destination.
+// kind names the output in errors, such as "loki.To".
 func Driver[C any](kind string, conf C, open func(c *C, s *Setup) (deliver.Destination, error), opts ...OutputOption) OutputSpec {
 	return newSpec(OutputSpec{kind: kind, driver: driverOf[C]{conf, open}}, opts)
 }

@@ -13,8 +13,8 @@ import (
 // errShrunk is the error for an encoder whose Append returned less than it received.
 var errShrunk = errors.New("forebay: encoder returned a shorter slice than it received")
 
-// emit runs the steps of the core for the record in s, beginning with step s.step. If a step fails,
-// panics or calls runtime.Goexit, the remaining steps are still run.
+// emit runs the steps for the record in s (redact, encode, write), beginning with step s.step. If a
+// step fails, panics or calls runtime.Goexit, the remaining steps are still run.
 func (h *handler) emit(s *scratch) {
 	c := h.core
 	finished := false
@@ -65,7 +65,7 @@ func (h *handler) emit(s *scratch) {
 }
 
 // encode encodes the record for the route of st if one of the route's outputs accepts the level,
-// and stores the position of the encoded record in the route's span.
+// and stores the position of the encoded record within s.buf.
 func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
 	r := c.routes[st.route]
@@ -185,9 +185,9 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn has appended but not returned
 	}()
-	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions.
-	// If fn returns another slice, its attributes are copied, because reset must not clear a
-	// slice of the caller.
+	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions. If
+	// fn returns another slice, its attributes are copied, because s.attrs is cleared later and a
+	// slice of the application must not be cleared.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

@@ -26,8 +26,9 @@ func check(err error) {
 	}
 }
 
-// One encoder serves two outputs. All records are written to a file by way of slabs, so that the
-// program does not wait for the disk. Errors are also written to standard output at once.
+// Two outputs share an encoder. All records are buffered in memory and written to a file in the
+// background, so that the program does not wait for the disk. Errors are also written to standard
+// output at once.
 func ExampleNewRouter() {
 	dir, err := os.MkdirTemp("", "forebay")
 	check(err)

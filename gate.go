@@ -18,9 +18,9 @@ import (
 // and then waits for a token. The end of each critical section sends a token if there are
 // waiters. After a long wait, a waiter prevents newcomers from overtaking it.
 //
-// A gate is stuck if a critical section has not ended after about the duration busy and there are
-// waiters. Then all waiters leave, and later callers are turned away at once until the critical
-// section ends. As long as critical sections end, however slowly, callers wait.
+// A gate is stuck if a critical section has not ended after about the time in the field busy, and
+// callers are waiting. Then all waiters leave, and later callers are turned away at once until the
+// critical section ends. As long as critical sections end, however slowly, callers wait.
 type gate struct {
 	// state packs the flags below, the number of waiters and the number of completed critical
 	// sections into one word, so that one atomic operation changes all of them.
@@ -35,7 +35,7 @@ type gate struct {
 	mu     sync.Mutex
 	folded uint64 // completed critical sections that no longer fit into state
 	// freed is closed by the method leave at the end of the current critical section. It is nil
-	// unless a lockCtx waits.
+	// unless a call of lockCtx waits.
 	freed chan struct{}
 	// watch is the timer that checks whether the gate is stuck. It is nil if there was no recent
 	// waiter.
@@ -75,9 +75,9 @@ const (
 // gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
-// gateTicks is the number of times that a timer checks the gate per duration busy while there are
-// waiters. After gateTicks-1 checks without a completed critical section the gate counts as
-// stuck, so that no caller waits longer than busy.
+// gateTicks is the number of times that a timer checks the gate within the time in gate.busy, while
+// there are waiters. After gateTicks-1 checks without a completed critical section the gate counts
+// as stuck, so that no caller waits longer than that time.
 const gateTicks = 8
 
 // init sets the time after which the gate is stuck. The zero gate is not usable.
@@ -285,8 +285,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// leave acquires mu before it handles the flag gateWatched. mu is held here, so leave
-		// finds the channel.
+		// The method leave acquires mu before it handles the flag gateWatched. mu is held here, so
+		// leave finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {

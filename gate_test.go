@@ -72,7 +72,8 @@ func TestGateExclusion(t *testing.T) {
 	}
 }
 
-// Callers wait as long as each critical section ends within the duration busy, however slowly.
+// Callers wait as long as each critical section ends within the time limit of the gate, however
+// slowly.
 func TestGateSlowIsNotStuck(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const busy = 80 * time.Millisecond
@@ -95,7 +96,7 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// A caller waits at most the duration busy for a critical section that does not end. Later
+// If a critical section does not end, a caller waits at most for the time limit of the gate. Later
 // callers are turned away at once, until the critical section ends.
 func TestGateStuckTurnsCallersAway(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {

@@ -20,7 +20,7 @@ type nameLevels struct {
 	floor slog.LevelVar
 }
 
-// names holds the levels of a core by name. The name of the root is "".
+// names holds the levels of the loggers by name. The root logger has the name "".
 type names struct {
 	mu     sync.Mutex
 	byName map[string]*nameLevels

@@ -113,8 +113,8 @@ func (l *Logger) WithGroup(name string) *Logger {
 	return &Logger{l.h.withGroup(name)}
 }
 
-// WithContext returns a Logger that adds the attributes of ctx to every record; see [Context].
-// WithContext calls the functions of Context once. The attributes are outside all groups.
+// WithContext returns a Logger that adds the attributes of ctx to every record; see [Context]. It
+// calls the functions given with that option once. The attributes are outside all groups.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
 	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
 		return l
@@ -125,7 +125,7 @@ func (l *Logger) WithContext(ctx context.Context) *Logger {
 	return &Logger{l.h.withTop(s.attrs)}
 }
 
-// loggerKey is the key of the attribute that holds the name of a [Logger.Named].
+// loggerKey is the key of the attribute that contains the name given to [Logger.Named].
 const loggerKey = "logger"
 
 // Named returns a Logger whose records have the attribute "logger" with the given name, and whose

@@ -202,8 +202,7 @@ func parseLines(t testing.TB, r io.Reader) (out []map[string]any) {
 	}
 }
 
-// countingEncoder is an encoder that counts calls of Append, and fails in those for which fail
-// returns an error.
+// countingEncoder counts the calls of Append. A call fails if the function fail returns an error.
 type countingEncoder struct {
 	encode.Encoder
 	mu   sync.Mutex

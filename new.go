@@ -67,8 +67,8 @@ func (l *Logger) Close() error {
 	}
 	for _, o := range rep.Outputs {
 		dropped := o.Dropped
-		// The program requested sampling, and err contains the losses of the shutdown, so neither
-		// is reported here.
+		// Sampled records were dropped on request, and err contains the losses of the shutdown, so
+		// neither is reported here.
 		dropped[batch.Sampled], dropped[batch.Shutdown] = 0, 0
 		if n := dropped.Total(); n > 0 {
 			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s dropped since the start (%v)\n", o.Name, plural.Records(n), dropped)

@@ -441,7 +441,7 @@ func stderrOf(t *testing.T, f func()) string {
 	return string(b)
 }
 
-// New reports every mistake on a line that names the output, also if one option or one driver has
+// New reports every mistake on a line that names the output, even if one option or one driver has
 // several.
 func TestEachMistakeNamesItsOutput(t *testing.T) {
 	_, err := forebay.New(

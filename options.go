@@ -80,23 +80,23 @@ func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 // A contextFunc is the argument of the option Context.
 type contextFunc = func(ctx context.Context, dst []slog.Attr) []slog.Attr
 
-// Context makes the router call fn for the attributes of the context of each record. fn
-// appends the attributes of ctx, such as a trace id, to dst and returns the result. It must not
-// retain dst. ctx may be nil. fn may be called from multiple goroutines.
+// Context adds attributes that fn derives from the context of each log call. fn appends the
+// attributes of ctx, such as a trace id, to dst and returns the result. It must not retain dst. ctx
+// may be nil. fn may be called from multiple goroutines.
 //
-// The attributes precede the arguments of the call and are outside all groups: a trace id has the key
-// trace_id even if a group is open. Context may be given several times; by default no
+// The attributes precede the arguments of the call and are outside all groups: a trace id has the
+// key trace_id even if a group is open. Context may be given several times; by default no
 // attributes are added. If fn panics, the record is logged without the attributes of fn. If fn
-// calls runtime.Goexit, the attributes of the functions after it are missing, too.
+// calls runtime.Goexit, the attributes of the functions that are called after it are missing, too.
 func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
 }
 
 // Sample limits bursts of a message. It counts the records that have the same logger name
-// ([Logger.Named]), the same message, and a level in the range from level to level+3. With first 10
-// and every 100, the first 10 records of each second are logged, and after them every 100th record.
-// If every is 0, no further records are logged. Sample cannot distinguish a burst from records that
-// share a message by design, such as those of accesslog.
+// ([Logger.Named]), the same message, and a level in the range from level to level+3. With the
+// arguments first=10 and every=100, the first 10 records of each second are logged, and after them
+// every 100th record. If the argument every is 0, no further records are logged. Sample cannot
+// distinguish a burst from records that share a message by design, such as those of accesslog.
 //
 // If records were left out, the next logged record has the attribute "repeated" with their number.
 // If no record follows within one to two seconds, a separate record with the level, the message,
@@ -235,7 +235,7 @@ type driver interface {
 	open(settings []setting, s *Setup) (deliver.Destination, []error)
 }
 
-// A driverOf is the driver of an output whose configuration is a C.
+// A driverOf is the driver of an output whose configuration has the type C.
 type driverOf[C any] struct {
 	conf  C
 	openf func(*C, *Setup) (deliver.Destination, error)
@@ -284,12 +284,12 @@ type outputEncoder struct{ enc encode.Encoder }
 
 func (e outputEncoder) applyOutput(o *OutputSpec) { o.enc, o.encSet = e.enc, true }
 
-// Spool stores records in dir while the destination is down or memory is full, and the records
-// that Close could not deliver. They are delivered first when the destination is available again,
-// or at the next start. [WhenFull] with another policy than "spill" limits the use of the spool to
-// outages that the circuit breaker detects: a destination that hangs then fills memory, and records
-// are dropped. The directory is created if it is missing, and only one output may use it. The
-// default limit is 1 GiB; use [Delivery] to change it. By default an output has no spool.
+// Spool stores records in dir while the destination is down or memory is full, and the records that
+// Close could not deliver. They are delivered first when the destination is available again, or at
+// the next start. If the policy of [WhenFull] is not "spill", the spool is used only in outages
+// that the circuit breaker detects. A destination that hangs then fills memory, and records are
+// dropped. The directory is created if it is missing, and only one output may use it. The default
+// limit is 1 GiB; use [Delivery] to change it. By default an output has no spool.
 func Spool(dir string) OutputOption {
 	return deliverySetting("forebay.Spool", func(o *deliver.OutputOptions) error {
 		o.SpoolDir = dir
@@ -446,8 +446,8 @@ type Setup struct {
 	claims func(what, path string) error
 }
 
-// DriverOption returns an option for outputs whose [Driver] is configured by a C. name is the
-// name of the option in errors, such as "loki.Label". NewRouter returns an error if the option
+// DriverOption returns an option for outputs whose [Driver] has a configuration of type C. name is
+// the name of the option in errors, such as "loki.Label". NewRouter returns an error if the option
 // is given to another output.
 func DriverOption[C any](name string, set func(*C) error) OutputOption {
 	return setting{name, set}

@@ -95,8 +95,8 @@ func (o *output) writeDirect(p []byte) error {
 	return err
 }
 
-// abandon counts a write of p that panicked or called runtime.Goexit, and leaves the gate of a
-// direct output. recovered is the result of recover.
+// abandon counts a write of p that panicked or called runtime.Goexit, and unlocks a direct output.
+// recovered is the result of recover.
 func (o *output) abandon(p []byte, recovered any) error {
 	if o.direct != nil {
 		return o.direct.abandon(p, &o.tally, recovered)

@@ -50,9 +50,9 @@ func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 // does not return. By default, Writer buffers records. Direct has no effect on a writer with a
 // method WriteRecord.
 //
-// Writes are serialized, even if w is given to several outputs. For that, writers are compared, so
-// the type of w must be comparable: pass a pointer instead of a function or a struct with slices.
-// The Write of w must not retain its argument.
+// Writes are serialized, even if w is given to several outputs. To detect this, the Router compares
+// writers, so the type of w must be comparable: pass a pointer instead of a function or a struct
+// with slices. The Write of w must not retain its argument.
 //
 // A direct output completes short writes. A failed write is not repeated, and the record is
 // counted as dropped{failed}. If part of the record was written, the remainder is tried once
@@ -91,8 +91,8 @@ type logFile struct {
 	file.Options
 }
 
-// openFile opens the destination of [File]. It claims the path, because two outputs that rotate the
-// same file would lose records.
+// openFile opens the destination of [File]. It registers the path, because two outputs that rotate
+// the same file would lose records.
 func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 	if s.Name == "" {
 		s.Name = "file:" + filepath.Base(c.path)

@@ -46,7 +46,7 @@ type badSession struct {
 
 func (s badSession) Close() { s.b.call(); s.Session.Close() }
 
-// A badOpen is a destination that opens badSessions. If how is "open", its Open calls b.call.
+// A badOpen is a destination that opens badSessions. If b.how is "open", Open calls b.call.
 type badOpen struct {
 	deliver.Destination
 	b *failingDest

@@ -56,14 +56,14 @@ func RedactPattern(re *regexp.Regexp) Option {
 // ReplaceAttr rewrites or removes attributes for all outputs, with the arguments and rules of
 // [slog.HandlerOptions]. fn is called for each attribute that is not a group, with its value
 // resolved. If fn returns a zero Attr, the attribute is removed. Of the built-in attributes, fn
-// receives only the message, with the key [slog.MessageKey]. The value of the result is the new
-// message. For time, level and source see encode.Options.
+// receives only the message, with the key [slog.MessageKey]. The value that fn returns for this key
+// is the new message. For time, level and source see encode.Options.
 //
 // With several functions, each receives the result of the previous one. [RedactKeys] and
-// [RedactPaths] are applied before the functions. For keys that the functions have changed, they
-// are applied again after the functions. [RedactPattern] is applied last. fn may be called from
-// multiple goroutines concurrently. If it panics, the value is replaced by the text of the panic.
-// By default no attribute is rewritten.
+// [RedactPaths] are applied before the functions, and again to the keys that the functions have
+// changed. [RedactPattern] is applied last. fn may be called from multiple goroutines concurrently.
+// If it panics, the value is replaced by the text of the panic. By default no attribute is
+// rewritten.
 func ReplaceAttr(fn func(groups []string, a slog.Attr) slog.Attr) Option {
 	return optionFunc(func(c *config) { c.redact.Funcs = append(c.redact.Funcs, fn) })
 }

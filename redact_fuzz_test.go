@@ -141,8 +141,8 @@ func (m *valueMaker) value() any {
 	}
 }
 
-// marshaled returns v as JSON. It returns an error if a method of v panics, or if the secret is in
-// base64, which no rule decodes.
+// marshaled returns v as JSON. It returns an error if a method of v panics, or if the JSON contains
+// the secret in base64, which no rule decodes.
 func marshaled(v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

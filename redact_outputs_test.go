@@ -65,7 +65,7 @@ func (b *captured) addFiles(t *testing.T, dir string) {
 	}
 }
 
-// A conn also collects the bytes written to a connection.
+// A conn is a net.Conn. It also passes the written bytes to a captured.
 type conn struct {
 	net.Conn
 	to *captured

@@ -108,7 +108,7 @@ func (h *handler) WithGroup(name string) slog.Handler {
 }
 
 // withAttrs returns h with attributes in the innermost group. It also stores them, neither encoded
-// nor redacted, in h.groups for compose.
+// nor redacted, in the field groups for the method compose.
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	shown := attrs
 	if r := h.core.redact; r != nil {
@@ -126,8 +126,8 @@ func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	return n
 }
 
-// withGroup returns h with an open group. If this is the first group, it also sets base, for
-// compose.
+// withGroup returns h with an open group. If this is the first group, it also sets the field base
+// for the method compose.
 func (h *handler) withGroup(name string) handler {
 	shown, place := name, h.place
 	if r := h.core.redact; r != nil {
@@ -228,7 +228,7 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 }
 
 // finish adds the attributes of rec to s, emits the record, and returns s to the pool. s already
-// contains top attributes, which are outside all groups.
+// contains the attributes outside all groups, and top is their number.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -248,7 +248,8 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	return err
 }
 
-// send emits the record in s. The first top attributes in s are outside all groups.
+// send emits the record in s. The attributes outside all groups are the first in s, and top is
+// their number.
 func (h *handler) send(s *scratch, top int) {
 	s.ownLevel = h.levels.own.Level()
 	if top > 0 && len(h.groups) > 0 {

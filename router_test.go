@@ -281,7 +281,7 @@ func TestContextAttributesPrecedeArguments(t *testing.T) {
 			t.Errorf("%q\nwant %q", got, want)
 		}
 	}
-	// The record has more attributes than scratch has room for.
+	// The record has more attributes than the pooled memory has room for.
 	log.InfoContext(context.WithValue(ctx, ctxKey{}, 100), "m", "last", true)
 	if got := a.all()[a.len()-1]; !strings.Contains(got, `"n99":99,"static":1,"last":true`) {
 		t.Errorf("%q", got)

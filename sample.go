@@ -16,9 +16,9 @@ type sampler struct {
 	slots [4096]sampleSlot
 }
 
-// A sampleSlot counts the records of one message. A different message with the same slot replaces
-// that message and resets the count. Such a collision causes more records to be logged, never
-// fewer.
+// A sampleSlot counts the records of one message. If a different message gets the same slot, it
+// replaces the first one and resets the count. Such a collision causes more records to be logged,
+// never fewer.
 type sampleSlot struct {
 	key     atomic.Uint64 // hash of the message, its level and the name of the logger
 	sec     atomic.Int64  // the second in which n was counted, in Unix time
@@ -41,8 +41,8 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take counts a record in the Unix second sec. ok reports whether the record must be logged, and
-// omitted is the number of records omitted before it.
+// take counts a record that was logged in the second sec of Unix time. ok reports whether the
+// record must be logged, and omitted is the number of records omitted before it.
 func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, omitted uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)

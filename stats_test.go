@@ -12,8 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A panicky is an output whose method Stats, which has the signature of deliver.Output.Stats,
-// panics.
+// A panicky is an output with a method Stats like that of deliver.Output. The method panics.
 type panicky struct{ memOutput }
 
 func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// docs/CRASH-SAFETY.md lists the ways in which a program may end, and which records survive: in
-// ordinary memory, and in crash-safe memory on a tmpfs or a disk. The next start delivers exactly
+// For each way in which a program may end, docs/CRASH-SAFETY.md lists the records that survive, in
+// ordinary memory and in crash-safe memory on a tmpfs or a disk. The next start delivers exactly
 // these records.
 func TestSurvives(t *testing.T) {
 	if how := os.Getenv("FOREBAY_END"); how != "" {

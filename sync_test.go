@@ -108,7 +108,7 @@ func (f slowFile) Write(p []byte) (int, error) {
 	return len(p), os.WriteFile(string(f), p, 0o600)
 }
 
-// exitAs runs in a child process, which it ends in the way named mode.
+// exitAs runs in a child process, which it ends in the given way.
 func exitAs(mode string) {
 	flags := 0
 	if mode == "log.Panicf with positions" {

@@ -185,8 +185,8 @@ func wireForms(t *testing.T) []wireForm {
 	return all
 }
 
-// In every output, an attribute has the same type and text: by itself or within other values, in a
-// call or in With.
+// In every output, a value has the same type and text, whether it is an attribute or part of
+// another value, and whether it is an argument of the log call or of With.
 func TestValueHasSameTextInAllOutputs(t *testing.T) {
 	same := func(got json.RawMessage, want string) bool {
 		if want == `"!ERROR` {

@@ -48,8 +48,8 @@ func tokenOf(k key, size int) string {
 
 var token = regexp.MustCompile(`K(\d+)N(\d+)L(\d+)X[a-z]*Z`)
 
-// errMarker is returned for a record that the test has not logged: a report of dropped records, or
-// a reference record sent in a probe.
+// errMarker is returned for a record that the test has not logged. It reports dropped records, or
+// was sent to test whether the destination works.
 var errMarker = errors.New("a marker")
 
 // readToken returns the key of the only record in p.
@@ -191,7 +191,7 @@ type endpoint struct {
 	deathIn       int         // the last process in which a session ended without an answer; see noteDeath
 }
 
-// A processEndpoint is an endpoint as the process proc reaches it. Nothing arrives through it after
+// A processEndpoint is an endpoint as seen by the process proc. Nothing arrives through it after
 // that process is killed.
 type processEndpoint struct {
 	*endpoint
@@ -217,12 +217,12 @@ func (d *processEndpoint) wait(ctx context.Context) error {
 	return err
 }
 
-// handlerTimeout is the HandlerTimeout of the outputs. The outlet ignores the result of a handler
+// handlerTimeout is the HandlerTimeout of the outputs. The output ignores the result of a handler
 // that takes longer.
 const handlerTimeout = time.Second
 
-// waitInTime is like wait. inTime reports whether the outlet still waits for the result: it always
-// does at a destination, and for handlerTimeout at a handler.
+// waitInTime is like wait. inTime reports whether the output still waits for the result: it waits
+// for a destination without limit, and for a handler at most handlerTimeout.
 func (d *processEndpoint) waitInTime(ctx context.Context) (inTime bool, err error) {
 	began := time.Now()
 	err = d.wait(ctx)
@@ -267,16 +267,16 @@ func (e *endpoint) noteDeath() {
 	e.deathIn = proc
 }
 
-// suspect is called when a session ended while recs were sent. A single record in recs may be
-// parked, so that later records pass it.
+// suspect is called when a session ended while recs were sent. If recs is a single record, it may
+// be set aside, so that later records arrive before it.
 func (e *endpoint) suspect(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc, recs)
 }
 
-// refuse is called when a request with recs was refused as too large. A single record in recs is
-// dropped and does not arrive in this process. It may arrive in the next process, out of order,
-// because the spool may keep it in a batch with open records.
+// refuse is called when a request with recs was refused as too large. If recs is a single record,
+// it is dropped and does not arrive in this process. It may arrive in the next process, out of
+// order, because the spool may keep it in a batch with undelivered records.
 func (e *endpoint) refuse(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc+1, recs)
@@ -547,8 +547,8 @@ const ackTimeout = 2 * time.Second
 func (e *processEndpoint) serve(_ int, c *testkit.ForwardConn) {
 	var chunks []string
 	var unacked []*arrival
-	// slow reports that an answer took longer than ackTimeout. The client may then have closed the
-	// connection and parked its records.
+	// slow is true once an answer took longer than ackTimeout. The client may then have closed the
+	// connection and set its records aside.
 	slow := false
 	for {
 		m, err := c.Next()

@@ -267,7 +267,7 @@ func (o *out) newOutput(dest deliver.Destination, codecs func(string, uint32) ba
 	return w
 }
 
-// destOf returns a destination that sends with a sink of package testkit.
+// destOf returns a destination that calls send for each batch.
 func destOf(send func(context.Context, *batch.Batch) batch.Outcome) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{}, send)
 }
@@ -515,9 +515,9 @@ func (o *out) collect() {
 	o.readConns = len(conns)
 }
 
-// parkedCount returns how many records may have arrived after later ones because they were parked.
-// The endpoint does not know which records these are, because a TCP server does not know at which
-// record it has reset a connection.
+// parkedCount returns how many records may have arrived after later ones because they were set
+// aside. The endpoint does not know which records these are, because a TCP server does not know at
+// which record it has reset a connection.
 func (o *out) parkedCount() (n uint64) {
 	if o.kind == "net" {
 		for _, w := range o.outputs {

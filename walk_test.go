@@ -181,7 +181,7 @@ func (k *walk) log(log func(slog.Level, string, ...slog.Attr), id key, level slo
 }
 
 // makeUnsureLocked is called when the level of outs changes or Close begins. Calls in progress may
-// observe the state before or after that, so that outs may, but need not, accept their records.
+// observe the state before or after the change, so outs may, but need not, accept their records.
 func (k *walk) makeUnsureLocked(outs uint) {
 	for _, c := range k.calls {
 		if c.returned == 0 {

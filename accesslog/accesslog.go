@@ -27,8 +27,8 @@ type Options struct {
 	Level func(r *http.Request, status int) slog.Level
 
 	// Attrs returns additional attributes of a completed request, such as its route:
-	// slog.String("route", r.Pattern). It is called only for requests that are logged. If
-	// it panics, the attribute attrs_panic is the value of the panic. Default: nil, none.
+	// slog.String("route", r.Pattern). It is called only for requests that are logged. If it
+	// panics, the attribute attrs_panic is the value of the panic. Default: none.
 	Attrs func(r *http.Request) []slog.Attr
 }
 
@@ -51,9 +51,9 @@ type Options struct {
 // level. To sample only frequent requests, log them at slog.LevelDebug and sample that level, or
 // give requests a separate level.
 //
-// A panic is passed on to the server, which logs its stack. The http.ResponseWriter of the handler
-// has the methods of http.Flusher, http.Hijacker, io.ReaderFrom and io.StringWriter, which call
-// those of the server's ResponseWriter, and Unwrap for http.ResponseController.
+// A panic is passed on to the server, which logs its stack. The handler receives an
+// http.ResponseWriter that wraps the server's. It also implements http.Flusher, http.Hijacker,
+// io.ReaderFrom and io.StringWriter, and has the method Unwrap for http.ResponseController.
 //
 // The middleware is safe for concurrent use. o may be nil. A nil log discards all records, like a
 // nil forebay.Logger.

@@ -153,8 +153,8 @@ func TestPanicsOfOptionsBecomeAttributes(t *testing.T) {
 	}
 }
 
-// The record is logged with the context of the request, so that functions of forebay.Context can
-// add trace ids.
+// The record is logged with the context of the request, from which a function given to
+// forebay.Context can add a trace id.
 func TestRequestContextReachesTheHandler(t *testing.T) {
 	type key struct{}
 	rec := forebaytest.New(t)

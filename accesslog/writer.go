@@ -8,9 +8,9 @@ import (
 )
 
 // A writer is the http.ResponseWriter that a handler receives. It records the status and the size
-// of the response. The optional methods of the server's ResponseWriter are always present. They
-// return an error if the server does not support them. Like every ResponseWriter, a writer is not
-// safe for concurrent use.
+// of the response. It always has the optional methods, such as Hijack. They return an error if the
+// server's ResponseWriter lacks them. Like every ResponseWriter, a writer is not safe for
+// concurrent use.
 type writer struct {
 	http.ResponseWriter
 	status   int   // 0: no status was sent yet

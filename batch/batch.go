@@ -30,7 +30,7 @@ import (
 type Meta struct {
 	// Time is the time of the record in Unix nanoseconds; 0 means unknown.
 	Time int64
-	// Level is the severity of the record. Slots store 8 bits: values outside -128…127 are
+	// Level is the severity of the record. It is stored in 8 bits: values outside -128…127 are
 	// clamped.
 	Level slog.Level
 	// Stream is the number that a destination has assigned to a tag or a label set. It is 0 for
@@ -41,8 +41,8 @@ type Meta struct {
 // NoLevel is the Level of a record whose level is unknown, such as a line of another program.
 const NoLevel = slog.Level(math.MinInt8)
 
-// clampLevel converts l to the 8 bits of a slot. A value that does not fit becomes the nearest
-// value that fits.
+// clampLevel converts l to the 8 bits in which a level is stored. A value that does not fit becomes
+// the nearest value that fits.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }

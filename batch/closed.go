@@ -2,6 +2,6 @@ package batch
 
 import "errors"
 
-// ErrClosed is wrapped by the error of a write to a closed output. The record is not accepted. It
-// is counted as refused, which is not part of the [Account] of the output.
+// A write to a closed output returns an error that wraps ErrClosed. The record is not accepted, and
+// not part of the [Account] of the output. It is counted separately, as refused.
 var ErrClosed = errors.New("closed")

@@ -19,7 +19,7 @@ type Codec interface {
 	// newline. It appends a record that it cannot parse as {"raw":"…"}. It retains neither slice.
 	AppendJSON(dst, rec []byte, m Meta) []byte
 
-	// AppendMarker appends a record in this wire format that reports d, the drops since the
-	// previous such record. If the format has no such record, it returns dst unchanged.
+	// AppendMarker appends a gap marker: a record in this wire format that reports d, the drops
+	// since the previous marker. If the format has no gap markers, it returns dst unchanged.
 	AppendMarker(dst []byte, d Drops, now time.Time) []byte
 }

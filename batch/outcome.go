@@ -53,13 +53,14 @@ const (
 	// continue.
 	HoldStreams
 	// Gone means that the destination has ended permanently, like a pipe without a reader. Open
-	// records are dropped with the reason [Failed], and so are the other parts of the same batch
-	// that are waiting to be sent.
+	// records are dropped with the reason [Failed]. If the batch is being sent in parts, the parts
+	// not yet sent are dropped too.
 	Gone
-	// Doubt means that the destination refused the batch, because of some of its records or because
-	// of a failure of the destination. The batch is sent in parts. Before each part, a record that
-	// was accepted earlier is sent again. A record becomes a dead letter if it is refused several
-	// times in a row when it is sent alone, while the records sent before it are accepted.
+	// Doubt means that the destination refused the batch, and that the cause may be some of its
+	// records or a failure of the destination. The batch is sent in parts. Before each part, a
+	// record that was accepted earlier is sent again. A record becomes a dead letter if it is
+	// refused several times in a row when it is sent alone, while the records sent before it are
+	// accepted.
 	Doubt
 )
 

@@ -15,8 +15,8 @@ func dropBuffers(p *Pool, size, n int) {
 	}
 }
 
-// putForeign puts n slices whose capacity is a class but that the pool did not allocate. It checks
-// that every Put is refused.
+// putForeign puts n slices that have the capacity of a class but were not allocated by the pool. It
+// checks that every Put is refused.
 func putForeign(t *testing.T, p *Pool, size, n int) {
 	t.Helper()
 	before := p.Stats().Refused.Foreign

@@ -59,9 +59,9 @@ func (c *class) hint() uint32 {
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// get returns a free buffer, or nil if there is none. The caller has found no free buffer in the
-// cache of list h. get tries the other lists before it waits for the lock of h. A buffer from
-// another list moves to h, where the next Get finds it.
+// get returns a free buffer, or nil if there is none. The caller has already tried the cache of
+// list h. get tries the other lists before it waits for the lock of h. A buffer taken from another
+// list belongs to h from then on.
 func (c *class) get(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
@@ -86,8 +86,8 @@ func (c *class) getContended(h uint32) *byte {
 	return home.getLocked()
 }
 
-// getElsewhere searches the other lists that are not locked. It searches their stacks before
-// their caches, because other goroutines use the caches.
+// getElsewhere searches the other lists, except those that are locked. It searches their stacks
+// before their caches, because other goroutines use the caches.
 func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -116,8 +116,8 @@ func (c *class) getElsewhere(h uint32) *byte {
 	return nil
 }
 
-// lockHome locks and returns the home list of n. It tries again if the home has changed while it
-// waited for the lock.
+// lockHome locks and returns the home of n, the list to which its buffer is returned. If the home
+// changes while lockHome waits for the lock, it tries again.
 func (n *node) lockHome() *list {
 	l := n.home.Load()
 	l.mu.Lock()
@@ -129,8 +129,8 @@ func (n *node) lockHome() *list {
 	return l
 }
 
-// put returns the buffer of n, whose first byte is mem, to the class. It returns false if the buffer
-// was already free.
+// put adds the buffer of n, whose first byte is mem, to the free buffers. It returns false if the
+// buffer was already free.
 func (c *class) put(mem *byte, n *node) bool {
 	l := n.home.Load()
 	if l.put(mem) {
@@ -151,7 +151,7 @@ func (c *class) put(mem *byte, n *node) bool {
 func (c *class) putSlow(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.cached == n {
-		// The buffer is free, or another goroutine has moved it to the cache after put read home.
+		// The buffer is free, or another goroutine has moved it to the cache after put read n.home.
 		ok := l.listCache.put(mem)
 		l.mu.Unlock()
 		return ok

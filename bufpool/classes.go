@@ -42,10 +42,10 @@ func checkClasses(sizes []int) error {
 
 // A sizeTable finds the class of a size. It is immutable.
 //
-// All sizes of the same bit length share an entry of first, at which the search for the class
-// begins. By default, no two classes have the same bit length, and the search begins at most one
-// class too low. With other classes, the search visits only classes within a factor of two of the
-// size.
+// The array first contains, for each bit length of a size, the index of the class at which the
+// search begins. By default, no two classes have the same bit length, and the search begins at most
+// one class too low. With other classes, the search visits only classes within a factor of two of
+// the size.
 type sizeTable struct {
 	sizes []int // the classes, and math.MaxInt, which ends every search
 	max   int   // the largest class

@@ -62,7 +62,7 @@ func frames(stack []uintptr) string {
 }
 
 // trace holds the call stacks of a buffer in debug mode. mem is set before Get returns the buffer.
-// The lock of the node's home guards the other fields.
+// The lock of the buffer's home list guards the other fields.
 type trace struct {
 	mem      weak.Pointer[byte] // first byte of the buffer
 	got, put []uintptr
@@ -98,11 +98,12 @@ func (d *faultLog) leaked(l Fault) {
 	}
 }
 
-// Faults returns the faults found so far, at most the first 100. It first checks every buffer that
-// was Put and is still referenced for writes. It returns nil without [Config.Debug].
+// Faults returns the faults found so far, at most the first 100. Before it returns, it looks for
+// writes to every buffer that was Put and is still referenced. It returns nil without
+// [Config.Debug].
 //
-// A second Put of the same slice is always detected: in debug mode the pool returns the same memory
-// only once, and keeps its address registered until the garbage collector has found it unreachable.
+// A second Put of the same slice is always detected: in debug mode Get returns the same memory only
+// once, and its address stays registered until the garbage collector has found it unreachable.
 //
 // A write after Put is detected reliably while the pool holds the buffer. When Get or the limit
 // would remove the buffer from the free buffers, the pool quarantines it until another 1024 buffers

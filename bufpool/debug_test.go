@@ -107,8 +107,8 @@ func TestDebugReportsWriteAfterPut(t *testing.T) {
 	}
 }
 
-// A write after Put is found when the buffer leaves the quarantine, when it is collected, and by
-// Faults while it is referenced.
+// A write after Put is found when the buffer leaves the quarantine and when the garbage collector
+// frees it. While the buffer is referenced, Faults finds the write.
 func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 	const size = maxQuarantinedBytes // so that the quarantine holds one buffer
 	leave := func(p *Pool) { fill(p, size, 2); fill(p, size, 2) }
@@ -289,7 +289,8 @@ func TestDebugLeakAfterReuse(t *testing.T) {
 
 func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 
-// The quarantine is bounded in buffers and bytes. It releases the buffers that leave it.
+// The numbers of buffers and bytes in the quarantine are bounded. Buffers that leave it are
+// released.
 func TestDebugQuarantineIsBounded(t *testing.T) {
 	for _, tt := range []struct{ size, want int }{{16, maxQuarantined}, {maxQuarantinedBytes / 4, 4}, {2 * maxQuarantinedBytes, 1}} {
 		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})

@@ -32,12 +32,12 @@
 // # Choosing classes
 //
 // Classes should match the sizes that the program requests. At least 80 % of the requests should
-// fall into a class ([Stats].Coverage), because each of the others allocates. Every Get clears the
+// fall into a class ([Stats].Coverage), because every other request allocates. Every Get clears the
 // whole buffer, so a class much larger than the request wastes time as well as memory. With powers
-// of two, up to half of a buffer is wasted, and with classes in between less. More classes waste
-// less memory per buffer. Fewer classes share their free buffers among more requests, and so miss
-// less and retain less. The time to find a class is constant if no two classes are within a factor
-// of two. If they are, these classes are searched linearly.
+// of two, up to half of a buffer is wasted. Classes in between waste less memory per buffer, but
+// then the free buffers of each class serve fewer requests, so that the pool misses more often and
+// retains more. Classes within a factor of two of each other are searched linearly. If there are
+// none, the time to find a class is constant.
 //
 // Use [Pool.Stats] to check the choice:
 //   - Coverage below 0.8, or Oversize rising: add a larger class.
@@ -57,11 +57,11 @@
 // stack with a lock. If both are empty, or the lock is busy, the other lists are tried. The pool
 // recognizes its buffers by address, in a table that Put reads without a lock.
 //
-// The finalizer of a sentinel object runs after each garbage collection. It drops from every list as
-// many buffers as the minimum that the list held since the previous collection. A finalizer on each
-// buffer notifies the pool if the buffer is dropped in use. Until then its memory is not reused, so
-// that no other slice can be mistaken for it. Do not set a finalizer on the first byte of a buffer:
-// the runtime allows only one, and terminates the program at the second.
+// The finalizer of a sentinel object runs after each garbage collection. If a list has always held
+// at least n free buffers since the previous collection, the finalizer drops n of them. A finalizer
+// on each buffer notifies the pool if the buffer is dropped in use. Until then its memory is not
+// reused, so that no other slice can be mistaken for it. Do not set a finalizer on the first byte
+// of a buffer: the runtime allows only one, and terminates the program at the second.
 //
 // docs/adr/0007 explains the use of lists instead of sync.Pool, and the table.
 package bufpool

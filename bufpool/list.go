@@ -98,7 +98,7 @@ func (l *list) pushLocked(mem *byte, n *node) {
 	}
 }
 
-// storeLocked stores a buffer whose node has the home l. It returns false if l is full.
+// storeLocked stores the free buffer of n, whose home list is l. It returns false if l is full.
 func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	switch {
 	case len(l.items) >= int(l.limit):

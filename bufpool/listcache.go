@@ -2,7 +2,7 @@ package bufpool
 
 import "sync/atomic"
 
-// A listCache holds the one buffer of a list that Get and Put move without a lock. Each of them
+// A listCache holds one buffer of a list. Get takes it and Put returns it without a lock. Each
 // needs one compare-and-swap, which also counts the call.
 //
 // A buffer in use still belongs to the cache, which keeps it alive. Therefore put only compares

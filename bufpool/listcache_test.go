@@ -92,7 +92,7 @@ func TestListCacheCountsInLimit(t *testing.T) {
 	}
 }
 
-// A free buffer in a cache is found from every list, and moves to the list that searched.
+// Get finds a free buffer in the cache of any list, and moves it to the list that it tried first.
 func TestCachedBufferIsFoundFromEveryList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]
@@ -119,7 +119,7 @@ func TestCachedBufferIsFoundFromEveryList(t *testing.T) {
 	wantCounts(t, p, 2, 2, 1, 0)
 }
 
-// A free buffer in a stack is found from every list, and moves to the list that searched.
+// Get finds a free buffer in the stack of any list, and moves it to the list that it tried first.
 func TestStackBufferMovesToListOfGet(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]
@@ -166,7 +166,7 @@ func TestIdleCachedBufferIsReleased(t *testing.T) {
 	wantCounts(t, p, 3, 3, 0, 0)
 }
 
-// A put that reads word fails if the cache was used before its compare-and-swap.
+// A put fails if the cache is used between the read of word and the compare-and-swap.
 func TestDelayedPutFails(t *testing.T) {
 	p, l := oneList(t, 2)
 	seen, last := map[uint64]string{}, uint64(0)

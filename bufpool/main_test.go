@@ -57,11 +57,10 @@ func imbalance(s Stats) (text string) {
 	return text
 }
 
-// addrOf returns the address of buf, which is only compared.
+// addrOf returns the address of buf. It is only compared.
 func addrOf(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// checkLists checks that each free buffer is in the list that its node refers to, and that no list
-// exceeds its limit.
+// checkLists checks that each free buffer is in its home list, and that no list exceeds its limit.
 func checkLists(t testing.TB, p *Pool) {
 	t.Helper()
 	for _, c := range p.classes {

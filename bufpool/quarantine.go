@@ -7,8 +7,8 @@ import (
 
 // In debug mode, memory is used only once. Instead of reusing or dropping a free buffer, the pool
 // quarantines it, filled with poison. The buffer is inspected when it leaves the quarantine, when
-// Faults is called, and when the garbage collector frees it. Its node stays registered until then,
-// so that any later second Put is detected.
+// Faults is called, and when the garbage collector frees it. Its address stays registered until the
+// garbage collector frees it, so that any later second Put is detected.
 
 // Limits of the quarantine of one class, in buffers and in bytes. One buffer always fits.
 const (
@@ -16,9 +16,9 @@ const (
 	maxQuarantinedBytes = 4 << 20
 )
 
-// quarantineLocked moves f, which is free but in no list, to the quarantine. If the quarantine is
-// full, quarantineLocked inspects and removes its oldest buffer. The caller holds the lock of the
-// only list of c.
+// quarantineLocked moves f, a free buffer that is in no list, to the quarantine. If the quarantine
+// is full, quarantineLocked inspects and removes its oldest buffer. The caller holds the lock of
+// the only list of c.
 func (p *Pool) quarantineLocked(c *class, f item) {
 	c.quarantine = append(c.quarantine, f)
 	if len(c.quarantine) <= min(max(maxQuarantinedBytes/c.size, 1), maxQuarantined) {

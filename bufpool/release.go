@@ -12,8 +12,8 @@ import (
 // pool and its free buffers alive.
 
 // A sentinel trims its pool after each garbage collection, as long as the pool is alive. Only its
-// finalizer refers to it. The finalizer sets itself again, which does not allocate; a cleanup would
-// need a new object for each collection.
+// finalizer refers to it. The finalizer sets itself again, which does not allocate; a cleanup
+// (runtime.AddCleanup) would need a new object for each collection.
 type sentinel struct{ pool weak.Pointer[Pool] }
 
 // trimAfterGC arranges that the pool is trimmed after each garbage collection.
@@ -29,9 +29,10 @@ func (s *sentinel) afterCollection() {
 	}
 }
 
-// trim drops the free buffers that were not needed since the last trim. From each list it drops as
-// many as the list always held since then, the least recently used first. A pool that is idle for a
-// whole collection cycle is empty afterwards. A busy pool keeps the buffers it uses.
+// trim drops the free buffers that were not needed since the last trim. If a list has always held
+// at least n free buffers since then, trim drops n of them, the least recently used first. A pool
+// that is idle for a whole collection cycle is empty afterwards. A busy pool keeps the buffers it
+// uses.
 func (p *Pool) trim() {
 	for _, c := range p.classes {
 		for i := range c.lists {
@@ -63,12 +64,12 @@ func (p *Pool) trim() {
 	}
 }
 
-// whenDropped returns the finalizer of the buffers of class i. It counts a buffer that was dropped
-// in use. In debug mode it also inspects a buffer that was dropped while free.
+// whenDropped returns the finalizer of the buffers of class i. The finalizer counts a buffer that
+// was dropped in use. In debug mode it also inspects a buffer that was dropped while free.
 //
-// A cleanup cannot replace the finalizer, because it may run after the memory is in use again. A
-// slice at the same address would be mistaken for the buffer. With a finalizer, the memory is freed
-// one collection later.
+// A cleanup (runtime.AddCleanup) cannot replace the finalizer, because a cleanup may run after the
+// memory is in use again, and then a slice at the same address would be mistaken for the buffer.
+// With a finalizer, the memory is freed one collection later.
 func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	return func(mem *byte) {
 		p := self.Value()

@@ -24,8 +24,8 @@ func collectUntil(t *testing.T, what string, done func() bool) {
 	t.Fatalf("%s: not done after 1000 collections", what)
 }
 
-// awaitBalance is like checkBalance, for a pool that trims itself: the figures of a trim in progress
-// belong to different moments.
+// awaitBalance is like checkBalance, for a pool that trims itself. It repeats the check, because
+// Stats reads inconsistent figures while a trim is in progress.
 func awaitBalance(t *testing.T, p *Pool) {
 	t.Helper()
 	collectUntil(t, "balance", func() bool { return imbalance(p.Stats()) == "" })

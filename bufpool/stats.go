@@ -165,13 +165,13 @@ type tally struct {
 	free int    // number of free buffers
 }
 
-// tallyTries is how often tally tries to lock a list. The lock is usually held for some
-// nanoseconds. If its holder is preempted, more attempts do not help.
+// tallyTries is the number of times that the method tally tries to lock a list. The lock is usually
+// held for some nanoseconds. If its holder is preempted, more attempts do not help.
 const tallyTries = 4
 
-// tally returns the counters of l. If tally holds the lock, all counters belong to the same
-// moment. If the lock is not free and wait is false, tally reads the cache and the last published
-// counters of the stack. These may belong to different moments.
+// tally returns the counters of l. If it gets the lock, all counters belong to the same moment. If
+// the lock is not free and wait is false, it reads the cache and the last published counters of the
+// stack, which may belong to different moments.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {

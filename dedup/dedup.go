@@ -1,8 +1,8 @@
 // Package dedup detects records that a consumer of Kafka or JetStream receives twice.
 //
-// A record is sent again when its answer was lost: with a connection, a broker, or the process that
-// sent it. It keeps its [ID], even in crash-safe memory and in a spool. The drivers of forebay send
-// the ID as Nats-Msg-Id, and as the header forebay-id.
+// A record is sent again if its acknowledgement was lost because a connection, a broker or the
+// sending process failed. The record keeps its [ID], even in crash-safe memory and in a spool. The
+// drivers of forebay send the ID as Nats-Msg-Id, and as the header forebay-id.
 //
 //	message ─▶ Parse ─▶ Window.First ─┬─ true ──▶ process
 //	                                  └─ false ─▶ skip

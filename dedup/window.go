@@ -4,7 +4,7 @@ package dedup
 type Options struct {
 	// Records is the size of the window of an origin, in tickets. A repeated record is detected if
 	// its ticket is at most Records below the highest ticket that was received from its origin. The
-	// window must cover the records that the sender had in flight and parked when their answers
+	// window must cover the records that the sender had in flight or set aside when their answers
 	// were lost. Records is rounded up to a multiple of 64. Default 65,536, which needs 8 KiB per
 	// origin.
 	Records int
@@ -19,8 +19,8 @@ type Window struct {
 	words   int // size of the bitmap of an origin, in words of 64 records
 	most    int // maximum number of origins
 	origins map[[16]byte]*origin
-	// newest is the anchor of a ring of all origins: newest.next is the most recently seen one, and
-	// newest.prev the least recently seen one.
+	// newest is the root of a circular list of all origins: newest.next is the most recently seen
+	// one, and newest.prev the least recently seen one.
 	newest origin
 	stats  Stats
 }
@@ -95,7 +95,7 @@ func (w *Window) First(id ID) bool {
 func (w *Window) Stats() Stats { return w.stats }
 
 // slide makes ticket, which is above top, the highest one. It clears the bits of the tickets in
-// between, which are reused from tickets that leave the window. size is the size of the window.
+// between, which tickets that leave the window have used. size is the size of the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)

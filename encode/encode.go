@@ -47,10 +47,10 @@ type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route: the outputs of a Router that share the encoder. It must
-// be safe for concurrent use. If it has a method Validate() error, forebay.NewRouter calls it and
-// returns its error. If it has a method Durations(form string) Encoder, the option
-// forebay.Durations replaces the Encoder with the result.
+// An Encoder makes the scopes of a route, which consists of the outputs of a Router that share the
+// encoder. It must be safe for concurrent use. If it has a method Validate() error,
+// forebay.NewRouter calls it and returns its error. If it has a method Durations(form string)
+// Encoder, the option forebay.Durations replaces the Encoder with the result.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope
@@ -71,9 +71,9 @@ type Scope interface {
 	// is empty, it returns the scope itself.
 	WithGroup(name string) Scope
 
-	// Append appends the encoded r to dst. It retains neither dst nor r. It does not panic:
-	// a panicking LogValuer, a cyclic value or invalid UTF-8 is written as a description of
-	// the fault. If Append returns an error, the content of dst beyond its original length
-	// is undefined, and the record must be dropped with [batch.Encode].
+	// Append appends the encoded record r to dst. It retains neither dst nor r. It does not panic:
+	// a panicking LogValuer, a cyclic value or invalid UTF-8 is written as a description of the
+	// fault. If Append returns an error, the content of dst beyond its original length is
+	// undefined, and the record must be dropped with [batch.Encode].
 	Append(dst []byte, r *Record) ([]byte, batch.Meta, error)
 }

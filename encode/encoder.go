@@ -144,8 +144,8 @@ func (e *encoder) withConfig(c config) Encoder {
 	return n
 }
 
-// KnowsErrors marks an encoder that writes a KnownError like the error in the field Err of the
-// KnownError. Package loki checks whether an encoder has this method.
+// KnowsErrors marks an encoder that writes a values.KnownError exactly like the error in its field
+// Err. Package loki checks whether an encoder has this method.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
 // A scope is the Scope for all three formats. It is immutable.
@@ -158,9 +158,10 @@ type scope struct {
 	// follow the line.
 	trail []byte
 
-	// Constant parts of a JSON record, set by finish:
-	// lazy opens the groups that are not opened in pre. It is written before the first attribute in
-	// them.
+	// The method finish sets the fields below, the constant parts of a JSON record.
+
+	// lazy is the text that opens the groups not opened in pre. It is written before the first
+	// attribute in these groups.
 	lazy    string
 	tail    string // closes the groups that are opened in pre, and the record
 	tailAll string // closes all groups, and the record

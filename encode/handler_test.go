@@ -64,7 +64,7 @@ func encodeScope(t testing.TB, s Scope, attrs ...slog.Attr) string {
 	return line
 }
 
-// value returns the JSON of v as an attribute.
+// value returns the JSON that e writes for v.
 func value(t testing.TB, e Encoder, v any) string {
 	t.Helper()
 	line := encodeOne(t, e, slog.Any("k", v))

@@ -465,8 +465,8 @@ func TestUnencodedCycleIsNoError(t *testing.T) {
 	}
 }
 
-// An ownByAddress has a method MarshalJSON with a pointer receiver. If encoding/json calls it, the
-// fields are not written.
+// An ownByAddress has a method MarshalJSON with a pointer receiver. If encoding/json calls that
+// method, the fields are not written.
 type ownByAddress struct{ Any any }
 
 func (*ownByAddress) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }

@@ -32,8 +32,8 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //     result of a json.Marshaler is converted to valid UTF-8, and a time outside the years 0
 //     to 9999 is a string such as "12000-01-02T03:04:05Z".
 //   - Times have nine decimals and are in UTC.
-//   - An error is written as its message, even if it has a method MarshalJSON. Chain and stack can be
-//     added, see Options.Errors.
+//   - An error is written as its message, even if it has a method MarshalJSON. Its chain and its
+//     stack can be added, see Options.Errors.
 //   - Values within structs, maps and lists have the same format as attributes: LogValue and
 //     AppendAttrs are called, errors are written as their message, and the formats of
 //     [Options] apply. A value that cannot be encoded does not affect the others.
@@ -43,12 +43,12 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //     are replaced by an error text. slog does the same for most cyclic values. In slog, the
 //     remaining cyclic values exhaust the stack, which terminates the process.
 //
-// The following values do not allocate: values of slog's kinds, slices of them and pointers to
-// such slices (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any
-// and map[string]any. Fields have the names and options that encoding/json gives them. A method
-// with a pointer receiver is called for values that have an address: the target of a pointer
-// and the elements of a slice. If a method of a value panics, the text of the panic replaces
-// the value, as in slog. Infinite recursion in a method cannot be stopped.
+// Encoding the following values does not allocate: values of slog's kinds, slices of them and
+// pointers to such slices (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields,
+// []any and map[string]any. Fields have the names and options that encoding/json gives them. A
+// method with a pointer receiver is called for values that have an address: the target of a pointer
+// and the elements of a slice. If a method of a value panics, the text of the panic replaces the
+// value, as in slog. Infinite recursion in a method cannot be stopped.
 func JSON(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormJSON,

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A KnownError has the text of its field Err, which errors.Is and errors.As find.
+// A KnownError has the text of the error in its field Err. errors.Is and errors.As find that error.
 func TestKnownErrorBehavesAsItsErr(t *testing.T) {
 	n := 0
 	asked := askedError{&n}

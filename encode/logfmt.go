@@ -12,14 +12,14 @@ import (
 //
 // For any input, a record is one line of valid UTF-8 that can be parsed unambiguously.
 //
-//   - Groups are prefixes with a dot.
+//   - The keys in a group begin with the name of the group and a dot.
 //   - In keys, spaces, '=', '"', control characters, invalid bytes and U+FFFD are replaced by '_'.
 //   - A value is in double quotes and escaped as in JSON if it is empty, or contains one of these
 //     characters or a character that is not printable, such as a bidirectional control character.
 //   - Durations are integer nanoseconds as in every other output, see Options.Duration.
 //     slog.TextHandler writes 1.5s.
 //   - Slices, maps and structs are written as JSON in double quotes.
-//   - A value with a method MarshalText or String is written as its result.
+//   - A value with a method MarshalText or String is written as the result of that method.
 func Logfmt(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormLogfmt,

@@ -92,12 +92,12 @@ type Options struct {
 
 	// ReplaceAttr rewrites or removes attributes for this encoder. To remove secrets from all
 	// outputs, use forebay.RedactKeys and related options. ReplaceAttr has the arguments and the
-	// rules of [slog.HandlerOptions]. The built-in attributes have the keys above; in Console they
-	// keep their positions under any key. The attributes of an [AttrAppender] are passed to
-	// ReplaceAttr like the members of a group. If a LogValuer or AttrAppender is part of another
-	// value, its attributes are passed like members of the enclosing group. ReplaceAttr is not
-	// called for the chain of an error, the fields of structs and the members of maps. It may be
-	// called from multiple goroutines concurrently. If it panics, the value of the attribute is
+	// rules of [slog.HandlerOptions]. The built-in attributes have the keys above; in Console their
+	// positions on the line do not depend on the keys. The attributes of an [AttrAppender] are
+	// passed to ReplaceAttr like the members of a group. If a LogValuer or AttrAppender is part of
+	// another value, its attributes are passed like members of the enclosing group. ReplaceAttr is
+	// not called for the chain of an error, the fields of structs and the members of maps. It may
+	// be called from multiple goroutines concurrently. If it panics, the value of the attribute is
 	// replaced by the text of the panic. Default: nil, attributes are unchanged.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }

@@ -68,8 +68,8 @@ func TestFormatsApplyWithinValues(t *testing.T) {
 	}
 }
 
-// A time outside the years of RFC 3339 is written in values as in an attribute, and other members
-// are not affected.
+// A time outside the years of RFC 3339 is written in the same way within a struct or a map as in an
+// attribute. Other members are not affected.
 func TestTimeBeyondRFC3339WithinValues(t *testing.T) {
 	v := struct {
 		T time.Time

@@ -2,8 +2,8 @@
 
 package file
 
-// claim returns true. This system has no lock that permits others to read the file, so hard links
-// are not detected.
+// claim returns true. On this system, every lock would prevent others from reading the file, so
+// hard links are not detected.
 func claim(handle, bool) bool { return true }
 
 // unclaim does nothing, because claim locks nothing.

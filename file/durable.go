@@ -11,7 +11,7 @@ import (
 )
 
 // durable is the state of a File with Options.Sync "always". Each Write syncs before it returns, so
-// all earlier data is on stable storage. The lock of the File guards it.
+// all earlier data is on stable storage. The lock of the File guards these fields.
 //
 // If a sync fails, the system may have dropped the pages, and another sync would succeed without
 // them. Therefore data whose sync has failed is written again before the next sync.
@@ -25,8 +25,8 @@ type durable struct {
 // Options.Sync "always".
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked syncs the file once when it is opened. If the file cannot be synced, Open
-// returns the error, instead of the first Write.
+// beginSyncedLocked syncs the file once when it is opened, so that Open, and not the first Write,
+// returns the error if the file cannot be synced.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable

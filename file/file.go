@@ -25,7 +25,7 @@ import (
 // Every byte is appended (O_APPEND). So several processes may write to a file if none of them
 // rotates it. A file that rotates belongs to one process: Open locks a file path.lock in the same
 // directory and, on systems with flock(2), the log file itself. The second lock detects a process
-// that uses the file under another name, that is a symbolic or hard link.
+// that uses the file under another name, such as a symbolic or hard link.
 type File struct {
 	o    Options
 	name string // path as given, for messages
@@ -83,7 +83,7 @@ var operatingSystem = system{
 // it. The error contains the path.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
-// openWith is Open with the given system.
+// openWith implements Open for the given system.
 func openWith(path string, o *Options, sys system) (*File, error) {
 	if o == nil {
 		o = &Options{}
@@ -190,8 +190,8 @@ func (f *File) openLocked() error {
 	return nil
 }
 
-// endsLine reports whether the file at path ends with a newline. st describes the open file. If the
-// file cannot be read, endsLine returns true.
+// endsLine reports whether the file at path ends with a newline. st describes the open file. If
+// path names another file, or the file cannot be read, endsLine returns true.
 func endsLine(path string, st fs.FileInfo) bool {
 	r, err := os.Open(path)
 	if err != nil {
@@ -212,9 +212,9 @@ func endsLine(path string, st fs.FileInfo) bool {
 // file.
 //
 // If only a part of p can be written, for example because the disk is full, Write returns the
-// number of written bytes and the reason. The next Write must then begin with the remainder of
-// the record that was cut, or with a newline to abandon that record. That Write goes to the same
-// file, even if Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
+// number of written bytes and the reason. The next Write must then begin with the remainder of the
+// record that was cut, or with a newline to abandon that record. It goes to the same file, even if
+// Reopen or a rotation was requested. A forebay.SlabWriter follows this rule.
 //
 // With Options.Sync "always", all bytes that Write counts are on stable storage. If syncing fails,
 // Write counts none of them. If the caller writes them again, the file may contain their records

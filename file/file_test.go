@@ -333,8 +333,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// The rest of a record that an error has cut goes to the same file as its beginning. Rotation and
-// Reopen wait until the record is complete.
+// If an error cuts a record, its rest goes to the same file as its beginning. Rotation and Reopen
+// wait until the record is complete.
 func TestCutRecordStaysTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")

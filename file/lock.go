@@ -29,8 +29,8 @@ func resolve(path string) string {
 	return path
 }
 
-// errClaimed returns the error if another process has locked the log file itself. If that process
-// used the same name, acquire would have failed earlier.
+// errClaimed returns the error for a log file that another process has locked. If that process used
+// the same name for the file, acquire would have failed earlier.
 func errClaimed(rotates bool) error {
 	if rotates {
 		return errors.New("another process, or another File of this process, writes to it (perhaps through a hard link), so it cannot be rotated: " +

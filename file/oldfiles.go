@@ -64,8 +64,8 @@ func (f *File) startLocked() {
 	o.tidy()
 }
 
-// tidy starts a pass over the old files, after the current pass if there is one. The lock of the
-// File is held, so tidy and wait do not run concurrently.
+// tidy starts a pass over the old files, after the current pass if there is one. The caller holds
+// the lock of the File, so tidy and wait do not run concurrently.
 func (o *oldFiles) tidy() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

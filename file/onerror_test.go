@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// A closeFailer is closed by Close, which returns errClose anyway. Its file cannot be rotated.
+// A closeFailer is a file whose method Close closes it and returns errClose, so that every rotation
+// fails.
 type closeFailer struct{ *os.File }
 
 var errClose = errors.New("Close fails")

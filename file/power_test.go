@@ -63,7 +63,7 @@ func filesOn(t *testing.T, mem *vfs.Mem) map[string][]byte {
 }
 
 // A copyOf is one copy of a record. A life is the time from the opening of the File to a loss of
-// power. Records that were lost are written again in the next life, with its number.
+// power. Records that were lost are written again in the next life, with the number of that life.
 type copyOf struct{ n, life int }
 
 // text returns the line of c. It contains the fields of c and a checksum.
@@ -195,8 +195,9 @@ func (w *powerWalk) check(mem *vfs.Mem) {
 	}
 }
 
-// With Sync "always", each record that Write has counted is in a file after a loss of power at any
-// moment, in order, even after failed writes and syncs. With Sync "never", records may be lost.
+// With Sync "always", each record that Write has counted as written is in a file after a loss of
+// power at any moment, in order, even after failed writes and syncs. With Sync "never", records may
+// be lost.
 func TestPowerLoss(t *testing.T) {
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(policy, func(t *testing.T) {

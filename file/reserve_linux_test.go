@@ -452,8 +452,8 @@ func TestReserveOnAFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk returns the root of a mounted ext4 file system of size bytes. It skips the test without
-// mkfs.ext4 or the right to mount.
+// smallDisk returns the root of a mounted ext4 file system of size bytes. It skips the test if
+// mkfs.ext4 or the right to mount is missing.
 func smallDisk(t *testing.T, size int64) (dir string) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")

@@ -17,8 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// No file exceeds RotateBytes, even with larger slabs, except for a single larger record. Each file
-// starts and ends with a record, and its unused space is less than the next record needs.
+// No file exceeds RotateBytes, even if slabs are larger, unless it consists of a single larger
+// record. Each file begins and ends with a whole record, and its unused space is less than the next
+// record needs.
 func TestSlabsLargerThanFiles(t *testing.T) {
 	for seed := range testkit.Walks(t, 20) {
 		rng := testkit.Rand(seed)

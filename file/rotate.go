@@ -25,7 +25,7 @@ var errIrregular = errors.New("it is not a regular file, so it cannot be rotated
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
 	old oldFiles
-	// began is a time in the current period of the open file. It is used for Options.RotateEvery.
+	// began is any time within the period (see Options.RotateEvery) to which the open file belongs.
 	began time.Time
 	// failed is the time of the last attempt to rotate. It is zero if that attempt succeeded.
 	failed time.Time
@@ -66,8 +66,8 @@ func (f *File) Room() int64 {
 	return max(room, 0)
 }
 
-// period returns the beginning of the period that contains t, in UTC and Unix ns. A period has the
-// length every.
+// period returns the beginning of the period that contains t, in Unix ns. Periods are counted in
+// UTC, and the parameter every is their length.
 func period(t time.Time, every time.Duration) int64 {
 	// Time.Truncate counts from the year 1, which began on a Monday. Therefore weeks begin on
 	// Mondays.
@@ -85,7 +85,7 @@ func (f *File) rotateLocked(reason string) error {
 		return nil
 	}
 	// The file is closed before it is renamed, because Windows cannot rename open files, and
-	// because its compression may begin.
+	// because the renamed file may be compressed at once.
 	unclaim(f.h)
 	releaseReserved := f.releaseReservedLocked()
 	old, err := f.h.Stat()
@@ -107,7 +107,7 @@ func (f *File) rotateLocked(reason string) error {
 		f.rotator.failed = time.Time{}
 		f.rotator.old.tidy()
 	}
-	// If the rename failed, this opens the old file again.
+	// If the rename failed, openLocked opens the old file again.
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
 		return fmt.Errorf("file: cannot open %q after rotating it: %w", f.name, err)

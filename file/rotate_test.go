@@ -331,8 +331,8 @@ func TestOldFileThatCannotBeCompressed(t *testing.T) {
 	wantFile(t, left, "old\n")
 }
 
-// Open removes incomplete compressed copies left by a killed process, even if it uses another
-// compression or none. It keeps files with similar names.
+// Open removes incomplete compressed copies left by a killed process, even if Compress now has
+// another value or none. It keeps files with similar names.
 func TestOpenRemovesIncompleteCopies(t *testing.T) {
 	for _, compress := range []string{"", "gzip"} {
 		dir := t.TempDir()
@@ -357,7 +357,7 @@ func TestOpenRemovesIncompleteCopies(t *testing.T) {
 	}
 }
 
-// zstd is an error at Open in a program that does not import package compress.
+// Open returns an error for "zstd" in a program that does not import package compress.
 func TestUnknownCompression(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "x.log"), &Options{RotateBytes: 100, Compress: "zstd"})
 	if err == nil || !strings.Contains(err.Error(), "import github.com/forebay-log/forebay/compress") {

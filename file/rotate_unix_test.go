@@ -14,7 +14,7 @@ import (
 )
 
 // Reopen, Write and rotation do not wait for the compression of an old file. Files rotated
-// meanwhile are compressed after it.
+// meanwhile are compressed after that file.
 func TestReopenWhileCompressing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")

@@ -70,12 +70,13 @@ func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
-	// end runs after the test function has returned, so add detects goroutines that still log.
+	// The method end runs after the test function has returned, so that records logged later are
+	// reported.
 	t.Cleanup(r.end)
 	return r
 }
 
-// encoder is the encoder of a Recorder as an output.
+// encoder is the default encoder of a Recorder that is an output of a Router.
 var encoder = encode.JSON(&encode.Options{AddSource: true, Caller: "short"})
 
 // Encoder returns the encoder that a Router uses if the output has no option Encoder: JSON with the

@@ -63,7 +63,7 @@ func (f *fake) end() {
 	}
 }
 
-// run calls fn in a new goroutine, which Fatalf ends, as in a test.
+// run calls fn in a new goroutine, so that Fatalf can end the goroutine, as in a test.
 func (f *fake) run(fn func()) {
 	done := make(chan struct{})
 	go func() {

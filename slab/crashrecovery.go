@@ -1,6 +1,6 @@
 package slab
 
-// CrashRecovery has the numbers of files and records found in the files of dead processes.
+// CrashRecovery counts the files of dead processes and the records found in them.
 type CrashRecovery struct {
 	Files        uint64
 	Records      uint64 // records to be delivered, including Oversize

@@ -2,20 +2,19 @@ package slab
 
 import "github.com/forebay-log/forebay/batch"
 
-// Crash makes the slabs of an output survive the death of the process. The slabs are in a file
-// that is mapped into memory: as soon as a write has returned, its record is in the page cache,
-// which survives the process. It works on Linux and macOS. On other systems the slabs are on the
-// heap, which is reported, or, with Required, the constructor of the output fails. The layout of the
-// file is described in docs/format/crash-slabs.md.
+// Crash makes the slabs of an output survive the death of the process. The slabs are in a file that
+// is mapped into memory: as soon as a write has returned, its record is in the page cache, which
+// survives the process. It works on Linux and macOS. On other systems the slabs are on the heap,
+// and an event reports this. If Required is set, the constructor of the output fails instead. The
+// layout of the file is described in docs/format/crash-slabs.md.
 //
 // It protects against SIGKILL, the OOM killer, panics, os.Exit and fatal errors of the
 // runtime. It does not protect against loss of power or a kernel crash. The file,
 // with all slabs, must stay below 2 GiB.
 //
 // A record may arrive twice when one process takes over from another: batch.Batch.Origin and the
-// ticket identify such duplicates. The consumer gets a copy of each mapped slab. If another process
-// truncated the file while a goroutine of the consumer read the mapping, this process would be
-// killed (SIGBUS).
+// ticket identify such duplicates. The consumer reads a copy of each slab instead of the mapping:
+// if another process truncated the file during such a read, this process would be killed (SIGBUS).
 type Crash struct {
 	// Dir is the directory of the file. It is required. It is created (0700) if it is missing, and
 	// searched for files of dead processes. Give each output a separate directory, because the

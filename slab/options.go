@@ -40,8 +40,8 @@ type Options struct {
 	// SlabCount is the number of slabs, from 2 to 65536. All are allocated at the start. Default
 	// 8.
 	//
-	// The memory is SlabCount × SlabBytes. A record larger than a slab has a separate buffer. In
-	// exchange, the memory of as many free slabs is released, but two slabs always keep theirs.
+	// The memory is SlabCount × SlabBytes. A record larger than a slab has a separate buffer. To
+	// compensate, the memory of as many free slabs is released. Two slabs always keep their memory.
 	// If too few slabs are free, WhenFull applies. One such record is accepted even then, if no
 	// other is pending, so the memory is at most SlabCount × SlabBytes + MaxRecord. With Crash the
 	// slabs are in the file and keep their memory, and larger records need additional memory with
@@ -70,9 +70,9 @@ type Options struct {
 	FlushLevel slog.Leveler
 	// WhenFull is the behavior of a write if no slab is free. Default BlockFor(250 ms).
 	WhenFull WhenFull
-	// Reserve is the number of slabs reserved for important records: if at most Reserve slabs
-	// are free, a record below ReserveLevel opens no slab and evicts no older records; it is
-	// dropped{full}. Default 0.
+	// Reserve is the number of slabs reserved for important records: if at most Reserve slabs are
+	// free, a record below ReserveLevel that does not fit into the current slab is counted as
+	// dropped{full}, and evicts no older records. Default 0.
 	Reserve int
 	// ReserveLevel is the lowest level that may use the Reserve. Default slog.LevelInfo.
 	ReserveLevel slog.Leveler
@@ -89,8 +89,8 @@ type Options struct {
 	LastResort io.Writer
 	// CloseTimeout limits Close and Sync, which have no context. Default 5 s.
 	CloseTimeout time.Duration
-	// Codec is the codec of the records; it renders gap markers. Default nil: plain bytes, no
-	// markers.
+	// Codec is the codec of the records. It also encodes gap markers, the records that report
+	// drops. Default nil: plain bytes, no markers.
 	Codec batch.Codec
 	// OnError receives events about transitions: a series of drops, problems of crash-safe
 	// memory, panics. See [batch.Event]. It runs in a separate goroutine with a bounded queue,

@@ -18,7 +18,7 @@ const (
 
 var (
 	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records arrive faster than the
-	// destination accepts them: a larger buffer only fills later.
+	// destination accepts them: a larger buffer would only fill later.
 	ErrTooSlow = errors.New("the destination is always too slow")
 	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit the memory budget.
 	// The returned Sizing is the best that fits the budget.

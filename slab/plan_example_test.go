@@ -51,8 +51,8 @@ func ExamplePlan_tooSlow() {
 }
 
 // A local file at a moderate rate (quick reference 1). By the rule of thumb count·size/(R·M), 8 ×
-// 64 KiB absorb 200 ms. They absorb only 136 ms, because of the slots and the two slabs that are
-// not free. With three more slabs they absorb 200 ms.
+// 64 KiB absorb 200 ms. In fact they absorb only 136 ms, because of the 32 bytes added to each
+// record and the two slabs that are not free. Three more slabs are needed to absorb 200 ms.
 func ExamplePlan_localFile() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: time.Millisecond, Spike: 200 * time.Millisecond}
 	given, _ := slab.Absorb(w, 64<<10, 8)
@@ -65,8 +65,8 @@ func ExamplePlan_localFile() {
 }
 
 // The network at a high rate (quick reference 2). By the rule of thumb, 16 × 64 KiB absorb 80 ms.
-// If a write takes up to 4.5 ms, they absorb 64 ms. If it takes 10 ms, a slab must hold more than
-// 500 records.
+// In fact they absorb 64 ms if a write takes up to 4.5 ms. If a write takes 10 ms, a slab must hold
+// more than 500 records.
 func ExamplePlan_network() {
 	w := slab.Workload{Rate: 50_000, RecordBytes: 256, Latency: 4 * time.Millisecond, Spike: 80 * time.Millisecond}
 	given, _ := slab.Absorb(w, 64<<10, 16)
@@ -87,8 +87,8 @@ func ExamplePlan_network() {
 }
 
 // A sidecar with little memory (quick reference 3). By the rule of thumb, 4 × 16 KiB absorb 25 ms.
-// They absorb only 11 ms, because half of the memory is in flight or being filled. A budget of 80
-// KiB with smaller slabs absorbs 25 ms.
+// In fact they absorb only 11 ms, because half of the memory is in flight or being filled. A budget
+// of 80 KiB with smaller slabs absorbs 25 ms.
 func ExamplePlan_sidecar() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: 500 * time.Microsecond, Spike: 25 * time.Millisecond}
 	given, _ := slab.Absorb(w, 16<<10, 4)
@@ -110,7 +110,7 @@ func ExamplePlan_sidecar() {
 }
 
 // A pipeline of 100 000 records of 200 bytes per second (quick reference 4). By the rule of thumb,
-// 8 × 256 KiB absorb 100 ms. They absorb only 68 ms.
+// 8 × 256 KiB absorb 100 ms. In fact they absorb only 68 ms.
 func ExamplePlan_pipeline() {
 	w := slab.Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * time.Millisecond, Spike: 100 * time.Millisecond}
 	given, _ := slab.Absorb(w, 256<<10, 8)

@@ -13,20 +13,19 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The three tables below are those of the sizing page this project started
-// from. Its arithmetic is
+// The three tables below are those of an older sizing guide, the source. Its formulas are
 //
 //	slabSize ≥ R·M·L    slabCount ≥ S·R·M/slabSize    spike = count·size/(R·M)
 //
-// and ours differs in three ways, so every row gives both figures:
+// The formulas of Plan differ in three ways, so every row gives both results:
 //
 //   - slots: a record takes 32 bytes more than its own length, so a 64 KiB slab
 //     holds 227 records of 256 bytes, not 256;
 //   - two slabs are not free when a spike begins: one is in flight, and one is
 //     partly filled. The source counts the one in flight as free, says "add 1
 //     for the slab being filled" and then does so in one row of four only;
-//   - a slab must hold more than R·L records, not just as many, and is at
-//     least 64 KiB: smaller ones are sealed so often that it shows in the 99th percentile.
+//   - a slab must hold more than R·L records, not just as many, and is at least 64 KiB: smaller
+//     ones fill so often that the 99th percentile of the latency rises.
 
 // Table 1 computes the size of a slab from rate, record length and latency.
 func TestPlanTableSlabSize(t *testing.T) {

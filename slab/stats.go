@@ -26,9 +26,10 @@ type Stats struct {
 	// accepts nothing (at most a day; 0 while writes wait or are dropped).
 	Rate      float64
 	BurstLeft time.Duration
-	// OldestAge is the age of the oldest undelivered record, by its own time or, if it has none,
-	// since it was accepted. It may be slightly too large: a lease counts until all its records are
-	// settled. 0 if nothing is pending in memory; records in the spool are not considered.
+	// OldestAge is the age of the oldest undelivered record, measured from the time of the record
+	// or, if it has none, from its acceptance. It may be slightly too large, because slabs in
+	// delivery count until all their records are settled. 0 if nothing is pending in memory;
+	// records in the spool are not considered.
 	OldestAge time.Duration
 	// OldestWait is the time since the record of OldestAge was accepted. It may be slightly too
 	// large, too.

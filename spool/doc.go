@@ -6,7 +6,7 @@
 //	   └─▶ segment, segment, segment
 //
 // The option forebay.Spool, or OutputOptions.SpoolDir of package deliver, opens a spool in a
-// directory. [Options] are its quota and when it syncs, and [Stats] its counters:
+// directory. [Options] sets its quota and when it syncs, and [Stats] contains its counters:
 //
 //	loki.To("http://loki:3100", forebay.Spool("/var/lib/shop/spool"),
 //		forebay.Delivery(func(o *deliver.OutputOptions) { o.Spool.MaxBytes = 4 << 30 }))

@@ -15,8 +15,8 @@ var ErrLocked = errors.New("the directory is in use: wait until the other proces
 type CorruptError struct {
 	// Segment is the file's name within the spool directory.
 	Segment string
-	// Offset is the position in bytes of the first frame that cannot be read,
-	// 0 for the segment header.
+	// Offset is the position in bytes of the first frame (a stored batch) that cannot be read, 0
+	// for the segment header.
 	Offset int64
 	// Records is the known number of records lost to the damage. Records after a damaged frame at
 	// the end of the last segment cannot always be counted.

@@ -11,9 +11,10 @@ import (
 type Options struct {
 	// Name is the name of the output in events. Default "spool".
 	Name string
-	// SegmentBytes is the size in bytes at which a segment ends; a larger batch gets a separate
-	// segment. It is lowered to a quarter of MaxBytes, and must be 4 KiB or more. Default 8 MiB.
-	// With a quota of 100 GiB or more use larger segments, because some work is done per segment.
+	// SegmentBytes is the size in bytes at which a segment, a file of the spool, ends; a larger
+	// batch gets a separate segment. It is lowered to a quarter of MaxBytes, and must be 4 KiB or
+	// more. Default 8 MiB. With a quota of 100 GiB or more use larger segments, because some work
+	// is done per segment.
 	SegmentBytes int64
 	// MaxBytes is the maximum size of all segments together on disk. It must be 16 KiB or more.
 	// Default 1 GiB.
@@ -30,9 +31,9 @@ type Options struct {
 	// Default "drop-oldest".
 	OverQuota string
 	// Sync determines when batches are synced. With "never", the operating system and calls of Sync
-	// determine it. With "interval", a batch is synced in the background, SyncInterval after it was
-	// stored. With "always", it is synced at once. Until then a batch survives the death of the
-	// process, but not a loss of power. Default "never".
+	// determine the time. With "interval", a batch is synced in the background, SyncInterval after
+	// it was stored. With "always", it is synced at once. Until it is synced, a batch survives the
+	// death of the process, but not a loss of power. Default "never".
 	Sync string
 	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration
@@ -44,14 +45,13 @@ type Options struct {
 	// codec that has its content type and renders every record as {"raw":"…"}. From the
 	// content type, a destination can tell that it cannot read these records.
 	Codec func(contentType string, schema uint32) batch.Codec
-	// Accepts reports whether records of a content type and schema version can be
-	// delivered. It is called at the start, once for each form that is found. Segments of
-	// other forms are parked: they stay on disk in files *.parked, are not delivered, and
-	// other segments do not wait for them. When a later process accepts their form, they
-	// are delivered in their original order. Parked segments count as pending and
-	// towards MaxBytes, and "drop-oldest" deletes them by age like others. Batches that
-	// this process has stored are always delivered. Default nil: all forms can be
-	// delivered.
+	// Accepts reports whether records of a content type and schema version can be delivered. It is
+	// called at the start, once for each form, that is each combination of the two that is found.
+	// Segments of a form that is not accepted are parked: they stay on disk in files *.parked, are
+	// not delivered, and other segments do not wait for them. When a later process accepts their
+	// form, they are delivered in their original order. Parked segments count as pending and
+	// towards MaxBytes, and "drop-oldest" deletes them by age like others. Batches that this
+	// process has stored are always delivered. Default nil: all forms can be delivered.
 	Accepts func(contentType string, schema uint32) bool
 	// OnEvent receives events about
 	//   - damage ("corrupt", Err is a [*CorruptError]),

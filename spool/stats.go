@@ -2,15 +2,15 @@ package spool
 
 import "time"
 
-// Stats is a snapshot of a spool. Unless stated otherwise, numbers count records since the spool was
-// opened; gap markers are not records.
+// Stats is a snapshot of a spool. Unless stated otherwise, numbers count records since the spool
+// was opened; gap markers, which report drops, are not counted.
 type Stats struct {
 	Records  uint64 // records that are not acknowledged, counted by walking the segments
 	Bytes    int64  // size on disk, including parked and damaged files
 	MaxBytes int64  // the quota
 	Segments int    // number of segment files, including parked ones
-	// Oldest is the start of the current, uninterrupted period in which the oldest segment has had
-	// unacknowledged records. Parked segments do not count. Zero: no records are pending.
+	// Oldest is the time since when the oldest segment has had unacknowledged records without
+	// interruption. Parked segments do not count. Zero: no records are pending.
 	Oldest time.Time
 
 	Parked      uint64 // number of Records in a form that Options.Accepts refuses

@@ -214,7 +214,7 @@ func TestServiceLogsToAllOutputs(t *testing.T) {
 	}
 }
 
-// If Loki is down during a run of the service, the next run delivers its records.
+// If Loki is down while the service runs, the next run of the service delivers the records.
 func TestLokiIsDown(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	loki, dir := newLoki(t), t.TempDir()
