@@ -30,8 +30,8 @@ func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	}
 }
 
-// No logging call with scalar attributes allocates, for any number of attributes, kind of logger
-// and output.
+// A logging call with scalar attributes does not allocate, whatever the number of attributes, the
+// kind of logger and the output.
 func TestZeroAllocs(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -84,8 +84,8 @@ func TestSourcePositionDoesNotAllocate(t *testing.T) {
 	wantAllocs(t, "message", 0, func() { l.Info("m") })
 }
 
-// Dropped records do not allocate: at a stuck direct output, at a full buffered output, and after
-// Close.
+// A dropped record does not allocate, whether a direct output is stuck, a buffered output is full,
+// or the router is closed.
 func TestZeroAllocsDropped(t *testing.T) {
 	k := &memOutput{fail: errors.New("full")}
 	r := newRouter(t, quiet(), Route(encode.JSON(nil), Writer(k), Writer(writerFunc(io.Discard.Write), Direct(), Name("d"))))
@@ -122,8 +122,8 @@ func TestLargeScratchIsNotKept(t *testing.T) {
 	}
 }
 
-// After a large record, a scratch borrows pooled memory for each of the next records, until
-// shrinkAfter consecutive records were small.
+// After a large record, each of the next records borrows pooled memory, until shrinkAfter
+// consecutive records were small.
 func TestScratchReusesPooledMemory(t *testing.T) {
 	before := bigRecords.Stats()
 	s := newScratch(1)

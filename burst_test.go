@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The number of a burst's last omitted records is logged after the end of the burst, and not
+// The number of records omitted at the end of a burst is logged after the burst has ended, and not
 // before.
 func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

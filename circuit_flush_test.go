@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// No caller waits for an output whose circuit breaker is open. This applies to every driver and
-// every number of waiting records. Records are moved to the spool as long as it accepts them.
+// No caller waits for an output whose circuit breaker is open. This applies to every driver and any
+// number of waiting records. Records are moved to the spool as long as it accepts them.
 func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 	const nobody = "127.0.0.1:1"
 	down := func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }

@@ -19,8 +19,8 @@ import (
 // closes it. All methods are safe for concurrent use. The methods of a nil Router do nothing.
 type Router struct{ h handler }
 
-// A handler implements [slog.Handler]: it combines a core with the name, the attributes and the
-// groups of one logger. It is immutable.
+// A handler implements [slog.Handler]. It combines the core, which all loggers of a Router share,
+// with the name, the attributes and the groups of one logger. It is immutable.
 type handler struct {
 	core   *core
 	levels *nameLevels    // levels for the logger name
@@ -162,10 +162,10 @@ func (c *core) levels() {
 	c.root = g.get("")
 }
 
-// SetLevel sets the level of the loggers with the given name (see [Logger.Named]). It also applies
-// to the names below it that have no level, such as "db.pool" below "db". The name "" means all
-// loggers without a name, and all loggers for whose name no level is set. SetLevel may be called at
-// any time.
+// SetLevel sets the level of the loggers with the given name (see [Logger.Named]). The level also
+// applies to the names below it for which no level is set, such as "db.pool" below "db". The name
+// "" means all loggers without a name, and all loggers for whose name no level is set. SetLevel may
+// be called at any time.
 //
 // A record below the level of its logger reaches no output. An output with a level also
 // applies that level; an output without one accepts every record that the logger admits. While

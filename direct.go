@@ -111,8 +111,7 @@ type direct struct {
 	skipped atomic.Uint64 // number of records skipped since the current write was found stuck
 }
 
-// newDirect returns a direct for w. A Write that takes longer than the duration busy counts as
-// stuck.
+// newDirect returns a direct for w. A Write that takes longer than busy counts as stuck.
 func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *direct {
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)

@@ -25,8 +25,8 @@ func (h *handler) emit(s *scratch) {
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
 		// The loop below, unrolled for the most frequent case: the steps of one output. This saves
-		// 6 % of the time of a call. sp.ok is not set, because resume must not write the record if
-		// the encoder panics.
+		// 6 % of the time of a call. The field ok of the span is not set, so that resume does not
+		// write the record if the encoder panics.
 		s.step = 1
 		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, meta, err := h.scopes[0].Append(s.buf, &s.rec)

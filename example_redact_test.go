@@ -19,7 +19,7 @@ type login struct {
 }
 
 // The rules apply to every output. They hide the values of all attributes, fields and members with
-// the name.
+// these names.
 func ExampleRedactKeys() {
 	r, err := forebay.NewRouter(
 		forebay.RedactKeys("password", "authorization", "card.number"),

@@ -57,7 +57,7 @@ var osExit = os.Exit
 
 // Exit closes all routers made with [CloseOnExit] concurrently, within 5 s, and then exits the
 // program with the given code. Calling os.Exit or log.Fatal directly would lose the records still
-// in buffered outputs. Exit writes to standard error the error that [Router.Close] would return.
+// in buffered outputs. Exit writes the errors of [Router.Close] to standard error.
 func Exit(code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultExitTimeout)
 	defer cancel()

@@ -442,7 +442,7 @@ type Setup struct {
 	// default of the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
-	// claims registers a path, see claim. It is nil if paths need not be registered.
+	// claims registers a path, see the method claim. It is nil if paths need not be registered.
 	claims func(what, path string) error
 }
 

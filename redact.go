@@ -42,10 +42,10 @@ func RedactPaths(paths ...string) Option {
 	return optionFunc(func(c *config) { c.redact.Paths = append(c.redact.Paths, paths...) })
 }
 
-// RedactPattern replaces the matches of re by "[redacted]" in every text: messages, keys,
-// strings, errors and the errors they wrap, the results of methods such as String and
-// MarshalJSON, and byte slices. It is also applied to the digits of numbers. A value with a
-// replacement is encoded as text or JSON.
+// RedactPattern replaces the matches of re by "[redacted]" in every text: messages, keys, strings,
+// errors and the errors they wrap, the results of methods such as String and MarshalJSON, and byte
+// slices. It is also applied to the digits of numbers. A value in which a match was replaced is
+// encoded as text or JSON.
 //
 // NewRouter returns an error if re matches the empty string. RedactPattern may be given
 // several times. By default no pattern is redacted.

@@ -323,8 +323,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// logSecrets logs a secret in every position. With byKey, it logs only the positions in which a
-// rule by key finds the secret.
+// logSecrets logs a secret in every position of a record. With byKey, it logs only the positions in
+// which a rule by key finds the secret.
 func logSecrets(r *forebay.Router, byKey bool) {
 	log := slog.New(r)
 	secretAttr := func(v any) slog.Attr {

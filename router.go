@@ -78,7 +78,7 @@ func (h *handler) EnabledForAny(level slog.Level) bool {
 // loggers that provide the position as text.
 func (h *handler) NeedsPC() bool { return h.core != nil && h.core.needsPC }
 
-// HandleTop is like Handle and adds the attributes top outside all groups.
+// HandleTop is like Handle and adds the attributes in top, outside all groups.
 func (h *handler) HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error {
 	return h.handle(ctx, &rec, top...)
 }

@@ -24,7 +24,8 @@ type sampleSlot struct {
 	sec     atomic.Int64  // the second in which n was counted, in Unix time
 	n       atomic.Uint64 // number of records in sec
 	omitted atomic.Uint64 // number of records omitted since the last one that was logged
-	// burst reports the omitted records. It may belong to an earlier message of the slot.
+	// burst is the burst that counts the omitted records. It may belong to an earlier message of
+	// the slot.
 	burst atomic.Pointer[burst]
 }
 

@@ -32,10 +32,11 @@ type OutputStats struct {
 	// Buffered reports whether the output accepts records without waiting for their
 	// destination.
 	Buffered bool
-	// Account holds the outcomes of the records. A buffered output keeps the account itself; it
-	// includes the records of other programs or routers that write to the same output. The Router
-	// adds the records that could not be encoded for the output, or were omitted by [Sample]. For
-	// an output without an account, a record counts as delivered if the write returned no error.
+	// Account holds the outcomes of the records. A buffered output keeps the account itself. Such
+	// an account includes the records of other programs or routers that write to the same output.
+	// The Router adds the records that could not be encoded for the output, or were omitted by
+	// [Sample]. For an output without an account, a record counts as delivered if the write
+	// returned no error.
 	batch.Account
 	// Errors is the number of errors. For a direct output it counts failed writes, including those
 	// that a second write completed. For a buffered output it counts records for which the output

@@ -4,7 +4,8 @@ import "log/slog"
 
 // A threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
-	// v is the level. It also holds a constant level, because reading it takes one atomic load.
+	// v is the level. A constant level is also stored in a LevelVar, so that reading the level
+	// takes one atomic load.
 	v     *slog.LevelVar
 	fixed bool // v is constant
 	// other is called for each record if v is nil. If other is also nil, the level of the logger

@@ -347,9 +347,9 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	synctest.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// While the outlet searches for a poisonous record, the circuit breaker may be open. Close
-	// then leaves the last records in the spool. After the last Close nothing may be on disk, so
-	// no records are logged before it if the destination refuses records.
+	// While the output searches for a poisonous record, the circuit breaker may be open. Close then
+	// leaves the last records in the spool. After the last Close nothing may be on disk, so no
+	// records are logged before it if the destination refuses records.
 	refuses := slices.ContainsFunc(k.outs, func(o *out) bool { return o.poison })
 	if k.rng.IntN(2) == 0 && k.callsRunning() < 12 && !(last && refuses) {
 		k.burst()
@@ -563,7 +563,8 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	if a.Accepted < sure || a.Accepted > sure+maybe {
 		k.errorf("%s: between %d and %d records must be accepted: %v", o.name, sure, sure+maybe, a)
 	}
-	// A record in the spool and in the slabs is recovered once if both contain its origin.
+	// A record in the spool and in the slabs is recovered once if both contain its origin, the id
+	// of the memory that accepted it.
 	for _, id := range before.spool {
 		settledBefore[id] = settledBefore[id] || slices.Contains(before.slabs, id)
 	}

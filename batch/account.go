@@ -148,6 +148,6 @@ func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Tota
 
 // Kept returns the number of records that remain on disk for the next start: the records pending
 // after a Close in crash-safe memory or a spool. The next start may recover more records, because
-// delivered records that follow an undelivered one are sent again. The number of these additional
-// records is at most the number of records in flight at each failure.
+// delivered records that follow an undelivered one are sent again. Each failure adds at most the
+// records that were in flight.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

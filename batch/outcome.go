@@ -14,7 +14,8 @@ import (
 //
 //   - It contains records that the batch does not have.
 //   - It contains a record as both open and refused.
-//   - It has more refused records than the batch has records that are not open.
+//   - It rejects more records, counted by Refused and Unnamed, than the batch has besides the open
+//     ones.
 type Outcome struct {
 	// Open are the records that are not settled. They will be sent again.
 	Open Set
@@ -49,8 +50,8 @@ const (
 	// Hold means that only a change of configuration helps, such as a new password. All records are
 	// kept, and an event is reported.
 	Hold
-	// HoldStreams keeps the open records and all later records of their streams. Other streams
-	// continue.
+	// HoldStreams keeps the open records, and all later records of the same streams, without
+	// sending them. Other streams continue.
 	HoldStreams
 	// Gone means that the destination has ended permanently, like a pipe without a reader. Open
 	// records are dropped with the reason [Failed]. If the batch is being sent in parts, the parts

@@ -153,8 +153,8 @@ func (p *Pool) Leaks() []Fault {
 	return leaks
 }
 
-// debugGet implements Get for class c in debug mode. The result is always new memory. If there is a
-// free buffer that Get would return, debugGet quarantines it.
+// debugGet implements Get for class c in debug mode. The result is always new memory. The free
+// buffer that Get would otherwise return, if there is one, is quarantined.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]

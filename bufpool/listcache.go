@@ -16,8 +16,8 @@ type listCache struct {
 	// word contains the state in bits 0 and 1, the number of free buffers that left the cache in
 	// bits 2 to 9, and the number of gets in the bits above. Therefore a value of word with state
 	// free or inUse can occur twice only if bits 2 to 9 wrap, because 256 collections pass without
-	// a get. A get that is delayed for that long returns a buffer that the pool has dropped and
-	// that no other caller has.
+	// a get. Even then no buffer has two owners: a get that is delayed for that long returns a
+	// buffer that the pool has dropped.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 
@@ -58,11 +58,10 @@ func (s *listCache) put(mem *byte) bool {
 }
 
 // counts returns the numbers of gets and puts of the cache, and whether its buffer is free. The
-// caller has found the same value of evictions before and after it read word.
+// caller must have read word between two reads of evictions that returned the same value.
 func counts(word, evictions uint64) (gets, puts uint64, isFree bool) {
 	gets = word >> getsBit
-	// left counts the buffers that left the cache while in use. Their puts are not puts of the
-	// cache.
+	// left counts the buffers that left the cache while in use. Their puts do not use the cache.
 	left := evictions / 2
 	switch word & stateMask {
 	case free:

@@ -250,8 +250,8 @@ func checkModel(t *rapid.T) {
 	}
 }
 
-// checkRandom calls check with random data, from the seed and with the budget of the other random
-// tests.
+// checkRandom calls check with random data. The seed and the number of rounds are those of the
+// other random tests.
 func checkRandom(t *testing.T, check func(*rapid.T)) {
 	t.Helper()
 	for name, value := range map[string]uint64{"rapid.seed": testkit.Seed(t), "rapid.checks": uint64(testkit.Rounds(t, 100, math.MaxInt))} {

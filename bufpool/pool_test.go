@@ -28,7 +28,7 @@ func TestGetPutReuses(t *testing.T) {
 }
 
 // If one goroutine gets a buffer and another puts it, the next Get of the first goroutine returns
-// it.
+// that buffer.
 func TestBufferPutByOtherGoroutineIsReused(t *testing.T) {
 	p := mustPool(t, Config{})
 	for range 100 {
@@ -245,7 +245,8 @@ func TestClassRetainsAtMostLimit(t *testing.T) {
 			}
 			checkBalance(t, p.Stats())
 			checkLists(t, p)
-			// A second Put is refused. A retained buffer is free; a discarded one is foreign.
+			// A second Put is refused. It counts as Twice if the buffer is retained, and as Foreign
+			// if the buffer was discarded.
 			for _, buf := range bufs {
 				p.Put(buf)
 			}

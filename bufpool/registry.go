@@ -153,7 +153,8 @@ func (r *registry) shrink() {
 	}
 }
 
-// forEach calls f for every node that exists at some moment during the call.
+// forEach calls f for every node. For a node that is added or removed during the call, it may or
+// may not call f.
 func (r *registry) forEach(f func(*node)) {
 	t := r.table.Load()
 	for i := range t.slots {

@@ -26,7 +26,7 @@ import (
 // Header is the name of the header that holds the [ID] of a Kafka record.
 const Header = "forebay-id"
 
-// An ID identifies a record permanently. Origin is the id of the output, in one process, that
+// An ID identifies a record permanently. Origin identifies the output, in one process, that
 // accepted the record. Ticket is the position of the record among all records that the output
 // accepted, from 1.
 type ID struct {

@@ -95,7 +95,8 @@ func (w *Window) First(id ID) bool {
 func (w *Window) Stats() Stats { return w.stats }
 
 // slide makes ticket, which is above top, the highest one. It clears the bits of the tickets in
-// between, which tickets that leave the window have used. size is the size of the window.
+// between, because older tickets, which now leave the window, have used these bits. size is the
+// size of the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)

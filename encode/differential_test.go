@@ -79,7 +79,7 @@ func (e jsonError) Error() string { return e.s }
 
 func (e jsonError) MarshalJSON() ([]byte, error) { return json.Marshal(map[string]string{"e": e.s}) }
 
-// value returns a random value. depth is the number of values that it is part of.
+// value returns a random value. depth is its nesting depth.
 func (p *program) value(depth int) slog.Value {
 	switch p.byte() % 40 {
 	case 0:
@@ -144,7 +144,7 @@ func (p *program) value(depth int) slog.Value {
 		return slog.AnyValue(numbered(p.int64()))
 	case 26:
 		// slog writes an attribute that is a jsonError as an object, while this package writes its
-		// message. In a wrapped error, both write the message.
+		// message. If the jsonError is wrapped, both write its message.
 		return slog.AnyValue(fmt.Errorf("w: %w", jsonError{p.string()}))
 	case 27:
 		return slog.AnyValue([]time.Duration{time.Duration(p.int64())})

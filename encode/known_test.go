@@ -80,8 +80,8 @@ func (appendingError) Error() string { return "text" }
 // AppendAttrs implements AttrAppender.
 func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("a", 1)) }
 
-// A KnownError whose Err is nil or a nil pointer is written as an error. An empty Rendered is
-// written as null.
+// A KnownError without the field Err, and a nil *KnownError, are written like other errors. An
+// empty values.Rendered is written as null.
 func TestKnownErrorWithoutErr(t *testing.T) {
 	v := values.NewValues(values.Style{Errors: values.ErrorObject})
 	for _, c := range []struct {

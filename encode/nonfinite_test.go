@@ -42,7 +42,8 @@ type Outer struct {
 
 type Shown struct{ Seen float64 }
 
-// NaN and the infinities are written as strings in every type. The caller's values are not changed.
+// NaN and the infinities are written as strings, whatever their type. The caller's values are not
+// changed.
 func TestNonFiniteNumbersAreStrings(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	outer := Outer{

@@ -212,8 +212,8 @@ type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
 
-// A wide is an AttrAppender that appends n attributes before and n after the attributes of its
-// field in.
+// A wide is an AttrAppender that appends n attributes, an attribute for the field in (another
+// wide), and n more attributes.
 type wide struct {
 	n  int
 	in *wide

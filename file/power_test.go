@@ -96,8 +96,8 @@ type powerWalk struct {
 	disk *vfs.Disk
 	dir  string
 	life int
-	// unordered contains lives whose disk fails syncs. Records after a failed sync are written
-	// again, so their order is not checked.
+	// unordered contains the lives in which the disk fails syncs. Records after a failed sync are
+	// written again, so their order is not checked.
 	unordered map[int]bool
 	counted   []copyOf // records that Write has counted as written
 	// moved is the number of files that were renamed so far.

@@ -71,8 +71,8 @@ func surplus(fd int) (st unix.Stat_t, ok bool) {
 	return st, surplus > reserveSlack && surplus <= reserveStep+reserveSlack
 }
 
-// releaser returns a function that releases the space after the end of h. It must be called after h
-// is closed.
+// releaser returns a function that releases the space after the end of h. The returned function
+// must be called after h is closed.
 func releaser(h handle) (then func()) {
 	then = func() {}
 	control(h, func(fd int) {

@@ -45,8 +45,8 @@ func fill(t *testing.T, w io.Writer, n int) {
 	}
 }
 
-// reserved returns the approximate number of bytes allocated after the end of the file. It includes
-// some metadata of the file system.
+// reserved returns the approximate number of bytes allocated after the end of the file. The number
+// includes some metadata of the file system.
 func reserved(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t

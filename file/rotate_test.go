@@ -128,7 +128,8 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 	}
 }
 
-// KeepFiles old files are kept, with the mode of the file. They are compressed if Compress is set.
+// KeepFiles is the number of old files that are kept. They have the mode of the log file, and are
+// compressed if Compress is set.
 func TestKeepFilesAndCompress(t *testing.T) {
 	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz"} {
 		path := filepath.Join(t.TempDir(), "x.log")

@@ -25,9 +25,9 @@ type Record struct {
 	Source string
 	// Attrs are the attributes by key. The key of an attribute in a group or object has the names
 	// of the groups as a prefix, separated by dots: "http.status". Values have the types of JSON:
-	// string, bool, nil, int64, uint64 above its range, float64, []any and, for an empty object,
-	// map[string]any. A number with too many digits for these types is a json.Number. If a key
-	// occurs several times, the last one counts.
+	// string, bool, nil, int64, uint64 for integers above the range of int64, float64, []any and,
+	// for an empty object, map[string]any. A number with too many digits for these types is a
+	// json.Number. If a key occurs several times, the last one counts.
 	Attrs map[string]any
 }
 

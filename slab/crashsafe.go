@@ -13,13 +13,13 @@ import "github.com/forebay-log/forebay/batch"
 // with all slabs, must stay below 2 GiB.
 //
 // A record may arrive twice when one process takes over from another: batch.Batch.Origin and the
-// ticket identify such duplicates. The consumer reads a copy of each slab instead of the mapping:
-// if another process truncated the file during such a read, this process would be killed (SIGBUS).
+// ticket identify such duplicates. The consumer reads a copy of each slab, because a read of the
+// mapping would kill this process (SIGBUS) if another process truncated the file.
 type Crash struct {
 	// Dir is the directory of the file. It is required. It is created (0700) if it is missing, and
 	// searched for files of dead processes. Give each output a separate directory, because the
-	// first output that opens a directory delivers all records in it. A tmpfs is the best place:
-	// write-back to a busy disk can stall a store into a mapped page.
+	// first output that opens a directory delivers all records in it. A tmpfs is the best place: on
+	// a busy disk, a store into a mapped page can stall while the page is written back.
 	Dir string
 	// Required makes the constructor of the output fail if the file cannot be created. It also
 	// drops a record that is larger than a slab, as dropped{failed}, if the disk has no room for

@@ -52,8 +52,8 @@ type Options struct {
 	// is a record larger than a slab. A limit costs about 50 ns per call. At least 2; default 0:
 	// limited by the size only.
 	SlabRecords int
-	// MaxRecord is the maximum size of a record in bytes. Larger records are dropped with
-	// [batch.Oversize]. Default 1 MiB, at most 64 MiB.
+	// MaxRecord is the maximum size of a record in bytes. Larger records are dropped with the
+	// reason [batch.Oversize]. Default 1 MiB, at most 64 MiB.
 	MaxRecord int
 	// FlushInterval is the maximum time that the oldest unsent record waits for its slab to
 	// fill. Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait
@@ -92,10 +92,10 @@ type Options struct {
 	// Codec is the codec of the records. It also encodes gap markers, the records that report
 	// drops. Default nil: plain bytes, no markers.
 	Codec batch.Codec
-	// OnError receives events about transitions: a series of drops, problems of crash-safe
-	// memory, panics. See [batch.Event]. It runs in a separate goroutine with a bounded queue,
-	// so it may log to the same memory. [ErrorsTo] makes one that writes lines. Default nil: a
-	// line on standard error.
+	// OnError receives events about transitions: a series of drops, problems of crash-safe memory,
+	// panics. See [batch.Event]. It runs in a separate goroutine with a bounded queue, so it may
+	// log to the same memory. [ErrorsTo] makes a function that writes lines. Default nil: a line on
+	// standard error.
 	OnError func(batch.Event)
 	// Crash makes the slabs survive the death of the process, see [Crash]. Default nil:
 	// slabs are on the heap.

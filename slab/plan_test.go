@@ -322,9 +322,9 @@ func randomWorkload(rnd *rand.Rand) slab.Workload {
 	}
 }
 
-// In a model of the writer, record by record, no caller waits with the planned number of slabs.
-// This holds both if the stall adds to the latency of a write and if it replaces the latency. The
-// plan has at most one slab more than is needed in the worse case.
+// In a model that simulates each record, no caller waits with the planned number of slabs. This
+// holds both if the stall adds to the latency of a write and if it replaces the latency. The plan
+// has at most one slab more than is needed in the worse case.
 func TestPlanAgainstModel(t *testing.T) {
 	checked, exact := 0, 0
 	for seed := range uint64(600) {

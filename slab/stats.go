@@ -21,9 +21,10 @@ type Stats struct {
 	// time. Writes still counted in Waiting are not included.
 	Waits    uint64
 	WaitTime time.Duration
-	// Rate is the number of accepted bytes per second, slots included, averaged over the last
-	// seconds. BurstLeft is the time until the free slabs are full at that rate if the destination
-	// accepts nothing (at most a day; 0 while writes wait or are dropped).
+	// Rate is the number of accepted bytes per second, including 32 bytes of bookkeeping per
+	// record, averaged over the last seconds. BurstLeft is the time until the free slabs are full
+	// at that rate if the destination accepts nothing (at most a day; 0 while writes wait or are
+	// dropped).
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record, measured from the time of the record

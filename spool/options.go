@@ -22,10 +22,10 @@ type Options struct {
 	// OverQuota is the action when MaxBytes is reached. Damaged files that were set aside
 	// are deleted first, whatever the policy.
 	//
-	//   - "drop-oldest" deletes the oldest segments, counts their records
-	//     ([Stats].DroppedQuota) and calls OnEvent. A segment is kept while one of its
-	//     batches is being delivered. If the others do not make enough room,
-	//     nothing is deleted, and the new batch is not stored.
+	//   - "drop-oldest" deletes the oldest segments, counts their records ([Stats].DroppedQuota)
+	//     and calls OnEvent. A segment is kept while one of its batches is being delivered. If
+	//     deleting the other segments would not free enough space, nothing is deleted, and the new
+	//     batch is not stored.
 	//   - "refuse-new" does not store the new batch.
 	//
 	// Default "drop-oldest".
@@ -46,12 +46,12 @@ type Options struct {
 	// content type, a destination can tell that it cannot read these records.
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Accepts reports whether records of a content type and schema version can be delivered. It is
-	// called at the start, once for each form, that is each combination of the two that is found.
-	// Segments of a form that is not accepted are parked: they stay on disk in files *.parked, are
-	// not delivered, and other segments do not wait for them. When a later process accepts their
-	// form, they are delivered in their original order. Parked segments count as pending and
-	// towards MaxBytes, and "drop-oldest" deletes them by age like others. Batches that this
-	// process has stored are always delivered. Default nil: all forms can be delivered.
+	// called at the start, once for each form (content type and version) that is found. Segments of
+	// a form that is not accepted are parked: they stay on disk in files *.parked, are not
+	// delivered, and other segments do not wait for them. When a later process accepts their form,
+	// they are delivered in their original order. Parked segments count as pending and towards
+	// MaxBytes, and "drop-oldest" deletes them by age like others. Batches that this process has
+	// stored are always delivered. Default nil: all forms can be delivered.
 	Accepts func(contentType string, schema uint32) bool
 	// OnEvent receives events about
 	//   - damage ("corrupt", Err is a [*CorruptError]),

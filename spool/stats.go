@@ -9,8 +9,8 @@ type Stats struct {
 	Bytes    int64  // size on disk, including parked and damaged files
 	MaxBytes int64  // the quota
 	Segments int    // number of segment files, including parked ones
-	// Oldest is the time since when the oldest segment has had unacknowledged records without
-	// interruption. Parked segments do not count. Zero: no records are pending.
+	// Oldest is the time since which the oldest segment has continuously had unacknowledged
+	// records. Parked segments do not count. Zero: no records are pending.
 	Oldest time.Time
 
 	Parked      uint64 // number of Records in a form that Options.Accepts refuses
