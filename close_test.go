@@ -90,7 +90,7 @@ func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 		name string
 		w    func(*device) io.Writer
 
-		flush, output, closer string // calls of Flush, Close, Close of an output with CloseWriter
+		flush, output, closer string // methods that Flush, Close, and Close with CloseWriter call
 	}{
 		{"writer", func(d *device) io.Writer { return d }, "", "", ""},
 		{"Flush(ctx)", func(d *device) io.Writer { return devFlushCtx{d} }, "flushctx", "flushctx", ""},

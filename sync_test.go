@@ -33,7 +33,7 @@ func TestExits(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		mode string
-		want []string // lines in the file; the last one contains the last element
+		want []string // lines in the file; its last line contains the last element
 		lost string   // text that is not in the file
 		err  string   // text on standard error
 		code int

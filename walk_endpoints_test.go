@@ -174,7 +174,7 @@ type arrival struct {
 	acked       bool // the sender has received the acknowledgement
 	duringClose bool // received or acknowledged after Close began
 
-	reference bool // the arrival may be a reference record: it was received alone, after a session ended
+	reference bool // the arrival may be a record sent as a test: it was received alone, after a session ended
 }
 
 // An endpoint is a place where records arrive: a destination, a fallback, or the place of dead
@@ -646,7 +646,7 @@ func (e *processEndpoint) RoundTrip(r *http.Request) (*http.Response, error) {
 		if e.o.kind == "loki" && e.intN(2) == 0 { // Loki's message for a faulty record
 			return respond(http.StatusBadRequest, "loghttp.PushRequest.Streams: a line is malformed", nil)
 		}
-		e.noteDeath() // the reason is unclear: the driver or the outlet sends reference records
+		e.noteDeath() // the reason is unclear: the driver or the output sends delivered records again as a test
 		return respond(http.StatusBadRequest, "a line is malformed", nil)
 	}
 	switch fault {

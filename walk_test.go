@@ -549,8 +549,8 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 		inBoth[id] = expected[id]
 		expected[id] = true
 	}
-	// A record that the spool has settled is not recovered again from the slabs. Such a record
-	// arrived in an earlier process.
+	// A record whose delivery the spool has recorded is not recovered again from the slabs. Such a
+	// record arrived in an earlier process.
 	settledBefore := map[key]bool{}
 	for _, e := range []*endpoint{o.dest, o.fallbackEnd, o.deadLetterEnd} {
 		for _, c := range e.arrivals() {
@@ -649,7 +649,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	if a.Delivered > arrivedAt[o.dest] || a.Handled > arrivedAt[o.fallbackEnd] {
 		k.errorf("%s: %d copies arrived at the destination and %d at the handler: too many are counted: %v", o.name, arrivedAt[o.dest], arrivedAt[o.fallbackEnd], a)
 	}
-	// The spool keeps whole batches, which may include settled records.
+	// The spool keeps whole batches, which may include records that are no longer pending.
 	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+unsureCopies+a.Dropped[batch.Poison] {
 		k.errorf("%s: %d records are in the spool and %d in slabs, %d arrived unacknowledged: wrong number pending: %v", o.name, len(after.spool), len(after.slabs), unsureCopies, a)
 	}

@@ -13,7 +13,7 @@ type Stats struct {
 	Refused     uint64 // writes after Close, answered with batch.ErrClosed; not part of the account
 	SlabCount   int
 	SlabBytes   int
-	SlabsInUse  int // including leased slabs and slabs whose memory is used by larger records (OversizeMem)
+	SlabsInUse  int // including slabs in delivery, and slabs whose memory is used by larger records (OversizeMem)
 	OversizeMem int // bytes held by records larger than a slab; part of SlabCount × SlabBytes
 	Room        int // bytes that are free, slots included
 	Waiting     int // callers blocked in a write

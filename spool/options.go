@@ -57,7 +57,7 @@ type Options struct {
 	//   - damage ("corrupt", Err is a [*CorruptError]),
 	//   - segments dropped over quota ("drop"),
 	//   - unacknowledged records found at the start ("recover"),
-	//   - parked records ("parked", once for each form),
+	//   - records of a form that Accepts refuses ("parked", once for each form),
 	//   - a background Sync that fails and, with a nil Err, the first one that succeeds
 	//     after it ("sync").
 	//
