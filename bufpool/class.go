@@ -52,7 +52,7 @@ func newClass(size, limit, maxLists int) *class {
 
 // hint returns the index of the list to try first, derived from the address of the caller's stack.
 // Calls of a goroutine from about the same stack depth get the same list; other goroutines usually
-// get other lists. No other identity of a goroutine is cheap to read. A bad hint only costs time.
+// get other lists. Go has no other cheap way to tell goroutines apart. A bad hint only costs time.
 func (c *class) hint() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks have at least 2 KiB

@@ -14,10 +14,10 @@ import "sync/atomic"
 // read word.
 type listCache struct {
 	// word contains the state in bits 0 and 1, the number of free buffers that left the cache in
-	// bits 2 to 9, and the number of gets in the bits above. Therefore a value of word with state
-	// free or inUse can occur twice only if bits 2 to 9 wrap, because 256 collections pass without
-	// a get. Even then no buffer has two owners: a get that is delayed for that long returns a
-	// buffer that the pool has dropped.
+	// bits 2 to 9, and the number of gets in the bits above. Because of these numbers, a value of
+	// word with state free or inUse occurs twice only if 256 collections pass without a get. Even
+	// then no buffer has two owners: a get that is delayed for that long returns a buffer that the
+	// pool has dropped.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 

@@ -32,8 +32,8 @@ type Stats struct {
 	// delivery count until all their records are settled. 0 if nothing is pending in memory;
 	// records in the spool are not considered.
 	OldestAge time.Duration
-	// OldestWait is the time since the record of OldestAge was accepted. It may be slightly too
-	// large, too.
+	// OldestWait is the time since the record of OldestAge was accepted. It may also be slightly
+	// too large.
 	OldestWait time.Duration
 	// CrashUnsafe is the reason why the slabs are on the heap although Options.Crash is set, or ""
 	// if they are not. HeapOnly is the number of pending oversize records that have no copy outside
