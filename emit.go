@@ -209,8 +209,8 @@ func callerAbove(pc uintptr, skip int) uintptr {
 	return pcs[i+skip]
 }
 
-// callerPC returns the position of the call of the logging method, or of the caller skip frames
-// above it on the stack.
+// callerPC returns the position of the call of the logging method. If skip is not 0, it returns the
+// position of the caller that is skip frames above that call on the stack.
 func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(4+skip, pcs[:])

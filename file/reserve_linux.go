@@ -90,8 +90,8 @@ func releaser(h handle) (then func()) {
 	return then
 }
 
-// control calls do with the descriptor of h, which is not closed during the call. If h has no
-// descriptor, as in tests, do is not called.
+// control calls the function do with the descriptor of h, which is not closed during the call. If h
+// has no descriptor, as in tests, do is not called.
 func control(h handle, do func(fd int)) {
 	if f, ok := h.(syscall.Conn); ok {
 		if c, err := f.SyscallConn(); err == nil {

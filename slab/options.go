@@ -55,9 +55,9 @@ type Options struct {
 	// MaxRecord is the maximum size of a record in bytes. Larger records are dropped with the
 	// reason [batch.Oversize]. Default 1 MiB, at most 64 MiB.
 	MaxRecord int
-	// FlushInterval is the maximum time that the oldest unsent record waits for its slab to
-	// fill. Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait
-	// until the slab is full, for Flush, for Close, or for a record of FlushLevel.
+	// FlushInterval is the maximum time that the oldest unsent record waits for its slab to fill.
+	// Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait until the
+	// slab is full, or until Flush, Close or a record of FlushLevel.
 	FlushInterval time.Duration
 	// FlushIdle, if positive, sends the waiting records when no new record arrives. They are sent
 	// between one and two times FlushIdle after the last record. While records keep arriving,
@@ -79,8 +79,9 @@ type Options struct {
 	// ImportantLevel is the lowest level to which ImportantWhenFull and LastResort apply.
 	// Default slog.LevelError.
 	ImportantLevel slog.Leveler
-	// ImportantWhenFull is the behavior of a write of an important record if no slab is free. For
-	// example, important records can wait (Block()) while others are dropped. Default: WhenFull.
+	// ImportantWhenFull is the behavior of a write if no slab is free and the record is important
+	// (at or above ImportantLevel). For example, important records can wait (Block()) while others
+	// are dropped. Default: WhenFull.
 	ImportantWhenFull WhenFull
 	// LastResort, such as os.Stderr, receives important records that would otherwise be dropped as
 	// full. They count as handled. Its Write is called on a separate goroutine. At most 256 records
@@ -158,10 +159,10 @@ func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 const spillPatience = 5 * time.Second
 
 // Spill moves the oldest slabs to disk, even while the destination is available. It requires a
-// deliver.Output with a spool. A write waits, in the order of arrival, for the move and not for
-// the delivery. Records are delivered in order. If a wait exceeds 5 s, because the disk is full or
-// hangs, the record is dropped. As with [BlockFor], the following records are then dropped at once
-// until a slab becomes free.
+// deliver.Output with a spool. Writes wait in the order of arrival until slabs are moved, not until
+// their records are delivered. Records are delivered in order. If a wait exceeds 5 s, because the
+// disk is full or hangs, the record is dropped. As with [BlockFor], the following records are then
+// dropped at once until a slab becomes free.
 func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: spillPatience} }
 
 // ParseWhenFull parses "block", "block-for=250ms", "drop-newest", "drop-oldest" or
