@@ -25,8 +25,8 @@ const (
 	window = 20 // number of latest results that the circuit considers
 	ratio  = 10 // number of failures among these results that opens the circuit
 
-	// probeGrace is how long a probe may run before the error handler is used as well. A probe of a
-	// destination that hangs fails only after its timeout.
+	// probeGrace is how long a probe may run before records also go to the error handler. If the
+	// destination hangs, the probe ends only after its timeout.
 	probeGrace = time.Second
 )
 
@@ -81,13 +81,14 @@ type Circuit struct {
 	ramp        int       // records per batch while the size of batches grows again; 0: no limit
 }
 
-// New returns a closed circuit. jitter returns a random delay from lo to hi. moved, if not nil, is
-// called for each transition.
+// New returns a closed circuit. The function jitter returns a random delay from lo to hi. The
+// function moved is called for each transition; it may be nil.
 func New(o Options, jitter func(lo, hi time.Duration) time.Duration, moved func(now time.Time, from, to State)) *Circuit {
 	return &Circuit{o: o, jitter: jitter, moved: moved}
 }
 
-// State returns the state after the last call of a method. Time alone does not change the state.
+// State returns the state. Only calls of methods change it: an open circuit becomes half-open when
+// Admit is called, not when its wait ends.
 func (c *Circuit) State() State { return c.state }
 
 // Until returns the time from which an open circuit may be probed. It is valid only in the state
@@ -121,8 +122,8 @@ func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.r
 // Shut reports whether the circuit is open and its next probe is not due.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether the error handler must be used. This is the case while nothing may be sent,
-// and while a probe takes longer than probeGrace.
+// Out reports whether records must go to the error handler. It is true while nothing may be sent,
+// and while the first probe has run for longer than probeGrace.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
@@ -151,7 +152,8 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 }
 
 // Failed counts a failure and reports whether it opened the circuit. after is the wait that the
-// destination requested. hold reports whether only a change of configuration helps.
+// destination requested. hold is true if the failure will last until someone changes the
+// configuration.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {
 	case HalfOpen:
@@ -176,8 +178,8 @@ func (c *Circuit) Hurry(t time.Time) {
 	}
 }
 
-// Probe moves the next probe of an open circuit forward to now, but at least gap after the circuit
-// opened. During a wait that the destination requested, it does nothing and returns false.
+// Probe makes the next probe of an open circuit due now or, if that is later, gap after the circuit
+// opened. During a wait that the destination requested, Probe does nothing and returns false.
 func (c *Circuit) Probe(now time.Time, gap time.Duration) bool {
 	if c.state != Open {
 		return true

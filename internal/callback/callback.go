@@ -137,8 +137,8 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Grace is how long a Close waits for the callback to handle all events. Usually the events of the
-// Close are reported before it returns, but a slow callback does not delay the end of the program.
+// Grace limits how long a Close waits until the callback has handled all events. A fast callback
+// handles them before Close returns; a slow one does not delay the end of the program.
 const Grace = 100 * time.Millisecond
 
 // WaitBriefly is like Wait, but waits at most [Grace].

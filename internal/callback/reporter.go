@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Reporter posts the events of a driver. The driver exists before its output, so SetOutput is
-// called later. Until then, events are dropped. All methods are safe for concurrent use, and only
-// Wait blocks.
+// A Reporter passes the events of a driver to the callback of its output. The driver is created
+// before the output, so events posted before SetOutput are dropped. All methods are safe for
+// concurrent use, and only Wait blocks.
 type Reporter struct {
 	output atomic.Pointer[reporterOutput]
 }

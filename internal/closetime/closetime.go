@@ -14,17 +14,17 @@ import (
 const (
 	// Default is the limit for a Close whose context has no deadline.
 	Default = 5 * time.Second
-	// Destination and Handlers are fractions of the time until the deadline. After them, the
-	// destination and the error handlers are abandoned.
+	// Destination and Handlers are fractions of the time until the deadline. The destination is
+	// abandoned after the first fraction, and the error handlers after the second.
 	Destination, Handlers = 0.70, 0.85
 	// Disk is the time for writing the remaining records to disk, if a Close begins after its
 	// deadline or its context is canceled.
 	Disk = 500 * time.Millisecond
 )
 
-// Reserve returns the time between the end of the parts of a Close and the end of the whole Close.
-// The results of the parts are counted in this time. left is the time until the end of the whole
-// Close.
+// Reserve returns how much earlier than a Close its parts, such as the Close of each output, must
+// end. The Close needs this time to count their results. left is the time that remains for the
+// whole Close.
 func Reserve(left time.Duration) time.Duration {
 	return max(0, min(left/10, 100*time.Millisecond))
 }
@@ -44,8 +44,8 @@ func Bounded(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(ctx, d)
 }
 
-// Sooner returns a context for the parts of a Close. It ends earlier than ctx by the time that
-// [Reserve] returns.
+// Sooner returns a context for the parts of a Close with the context ctx. It ends before ctx, by
+// the time that [Reserve] returns.
 func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -78,7 +78,7 @@ type lateError struct{}
 func (lateError) Error() string { return "not finished in time" }
 func (lateError) Unwrap() error { return context.DeadlineExceeded }
 
-// Hang is the additional time for a part of a Close that abandons hanging operations.
+// Hang is the additional time for a part of a Close if it must abandon operations that hang.
 const Hang = 200 * time.Millisecond
 
 // Later returns a context that ends d after ctx ends and has the same cause.

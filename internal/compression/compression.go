@@ -1,11 +1,11 @@
-// Package compression finds compressions by name.
+// Package compression finds compression formats by name.
 //
 //	fluent, loki, httpsink, file ──NewWriter──┐
 //	                                          ├──► gzip: compress/gzip
 //	listeners, test servers ──────NewReader───┘    zstd, and a faster gzip: module compress, if imported
 //
-// Gzip of the standard library is always present. Module compress registers others when a program
-// imports it, as an image format is registered with package image.
+// The gzip of the standard library is always present. A program that imports module compress also
+// has zstd and a faster gzip: the import registers them, like the formats of package image.
 package compression
 
 import (

@@ -40,7 +40,7 @@ func FormOf(c batch.Codec) (f Form, err error) {
 // for a short time to test whether the file is in use.
 const lookTime = 2 * time.Millisecond
 
-// An Adoption is a search for files of dead processes.
+// An Adoption is a search for the crash-safe files of dead processes.
 type Adoption struct {
 	Dir  string
 	Own  string // the path of this process's file, which is skipped

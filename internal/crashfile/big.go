@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// parseBigTable reads the list of records whose frames must be in the companion file, so that
-// missing frames are detected. maxUnlisted is the highest valid number of frames that are not
-// listed.
+// parseBigTable reads the list of oversize records in the state page. Each of them must have a
+// frame in the companion file, so recovery can detect missing frames. maxUnlisted is the highest
+// valid number of frames that did not fit into the list.
 func (im *Image) parseBigTable(state []byte, maxUnlisted uint64) {
 	le := binary.LittleEndian
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), maxUnlisted)
@@ -39,9 +39,9 @@ func frameLen(d []byte) int {
 	return BigHeadLen + int(size)
 }
 
-// parseBig reads the oversize records. If a frame is damaged, parseBig continues after the length
-// in its header, provided that a valid frame begins there. Failing that, it searches for the next
-// frame of an expected record.
+// parseBig reads the oversize records. To skip a damaged frame, it uses the length in the frame's
+// header, if a valid frame begins there. Otherwise it searches for the next frame of an expected
+// record.
 func (im *Image) parseBig(d []byte) {
 	budget := 8 * len(d) // bytes to examine while searching for frames
 	for len(d) > 0 {
@@ -132,8 +132,8 @@ func (im *Image) finishBig() {
 	im.bigWant, im.bigMore = nil, 0
 }
 
-// Damage describes the unreadable parts of the file that this or an earlier recovery found. It is
-// empty if there are none.
+// Damage returns a description of the parts of the file that were unreadable in this recovery or an
+// earlier one. It is empty if there are none.
 func (im *Image) Damage() string {
 	var parts []string
 	add := func(n uint64, format string, args ...any) {

@@ -16,8 +16,8 @@ import (
 // slabs: it is truncated when no record is pending, and rewritten without the settled records when
 // it is too large.
 //
-// Note, HasNotes and Close may be called with the lock of the Memory held. The lock of the Memory
-// is never acquired while mu is held.
+// The methods Note, HasNotes and Close may be called with the lock of the Memory held. That lock is
+// never acquired while mu is held.
 type BigFile struct {
 	Fault error // if not nil, Store returns it; set by tests of package slablog
 
@@ -31,8 +31,8 @@ type BigFile struct {
 	closed bool       // Close was called
 
 	// notes are the events that are not yet applied to the file, in order. Store applies them
-	// before it writes a frame. Therefore the tombstones of the records evicted for a frame are
-	// written before the frame. No other lock is acquired while noteMu is held.
+	// before it writes a frame. If records are evicted to make room for the frame, their tombstones
+	// therefore precede it. No other lock is acquired while noteMu is held.
 	noteMu sync.Mutex
 	notes  []bigNote
 }
@@ -58,8 +58,8 @@ const (
 	FrameEvicted                   // the record was dropped by policy and must not be recovered
 )
 
-// maxBigBytes limits the size of the file with its frames. Recovery reads at most MaxBytes, and
-// tombstones may follow the frames.
+// maxBigBytes limits the bytes of frames in the file. Recovery reads at most MaxBytes, so the limit
+// is lower: it leaves room for tombstones.
 const maxBigBytes = MaxBytes - 1<<20
 
 var (
@@ -100,7 +100,8 @@ func (b *BigFile) HasNotes() bool {
 }
 
 // Store writes the frame of a record with the payload p, unless the record is no longer pending.
-// The caller must have queued FrameDue for the ticket. max limits the bytes of pending records.
+// The caller must have queued the event FrameDue for the record. max limits the bytes of pending
+// records.
 func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +150,7 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	return nil
 }
 
-// ApplyNotes applies the queued events now instead of with the next record, so that evicted records
+// ApplyNotes applies the queued events without waiting for the next Store, so that evicted records
 // are not recovered. If it fails, recovery delivers the evicted records; no record is lost.
 func (b *BigFile) ApplyNotes() {
 	if !b.HasNotes() {
@@ -263,8 +264,8 @@ func (b *BigFile) compact() (err error) {
 	return nil
 }
 
-// Close applies the queued events and closes the file. A Store that has not written its frame yet
-// returns an error.
+// Close applies the queued events and closes the file. A call of Store that is still waiting to
+// write its frame returns an error.
 func (b *BigFile) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -99,7 +99,7 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
-	// A record that is settled between the two reads would otherwise count as damaged.
+	// A missing frame is no damage here: its record may have been settled between the two reads.
 	im.Damaged -= im.DamagedBig
 	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil

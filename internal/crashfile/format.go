@@ -1,7 +1,9 @@
-// Package crashfile implements the memory that slab.Options.Crash maps: the file of this process
-// ([Memory]), its format, the adoption of the files of dead processes, and manual replay. It
-// is independent of slablog.Writer. Its errors begin with "slab: ", since to users they are
-// errors of that package.
+// Package crashfile implements the crash-safe files of slab.Options.Crash: mapped files that hold
+// the slabs of a writer, so that its records survive the process. It contains the file of this
+// process ([Memory]), the file format, the recovery of files of dead processes ([Adoption]), and
+// manual replay ([Replay]). A ticket is the sequence number of a record. A record is settled when
+// it is delivered or dropped, so that it need not be recovered. The package is independent of
+// slablog.Writer. Its errors begin with "slab: ", since users know the feature from that package.
 package crashfile
 
 import (
@@ -56,9 +58,9 @@ const (
 )
 
 // State is page 1. Each word is stored atomically, with the Writer's mutex held. Acked and AckedToo
-// are plain values; StoreWord stores all other words.
+// are plain numbers. The other words contain a checksum, see StoreWord.
 type State struct {
-	Acked    uint64 // every ticket up to this one is settled
+	Acked    uint64 // every record up to this ticket (sequence number) is settled: delivered or dropped
 	AckedToo uint64 // a copy that is stored after Acked; the lower of the two is valid
 	_        [48]byte
 	HeapHeld uint64 // number of pending oversize records that are only in the memory of the process
@@ -105,8 +107,9 @@ var (
 // HeadBytes is the size of a Head.
 const HeadBytes = 64
 
-// EmptySum is the Sum of a slab without records in a file that a Close left for the next process.
-// It never matches a checksum, so recovery reads nothing from the slab. Last is 0 in this case.
+// EmptySum marks a slab without records. If Close leaves a file to the next process, it sets
+// Head.Sum of each such slab to EmptySum, and Head.Last to 0. No checksum matches EmptySum, so
+// recovery reads nothing from the slab.
 const EmptySum = 1<<32 - 1
 
 // HeadsBytes returns the size of the slab headers in the file.
@@ -121,9 +124,9 @@ type Head struct {
 	// DropOldest was overwriting a slab, Old is from<<32 | to: the slots [from, to) still contain
 	// older records of the slab. 0 means that there are none.
 	Old uint64
-	// Sum describes a sealed slab. The upper 32 bits are its number of slots. The lower 32 bits are
-	// a CRC32C over its payload, these slots, First and Last. If Sum is 0, there is no checksum,
-	// and only the tickets identify the records.
+	// Sum is set when the slab is sealed, that is, gets no more records. The upper 32 bits are its
+	// number of slots. The lower 32 bits are a CRC32C over its payload, these slots, First and
+	// Last. If Sum is 0, there is no checksum, and only the tickets identify the records.
 	Sum uint64
 	// Last is the ticket of the last slot of a sealed slab.
 	Last uint64
@@ -178,8 +181,8 @@ const (
 	MaxWord = 1<<wordBits - 1
 )
 
-// SealWord returns the word for v, which must not exceed MaxWord. The word for 0 is 0, as
-// in a new file.
+// SealWord returns v with its checksum in the high bits. v must not exceed MaxWord. The result for
+// 0 is 0, so the zeros of a new file are valid words.
 func SealWord(v uint64) uint64 {
 	v = min(v, MaxWord)
 	return v | v*0x9e3779b97f4a7c15>>wordBits<<wordBits

@@ -14,7 +14,7 @@ import (
 type HeldBy func(origin [16]byte, first, last uint64) []layout.Tickets
 
 // omitHeld removes the records that the consumer has on disk. Such records exist if the process was
-// killed between their acceptance by the consumer and the update of the file. omitHeld calls the
+// killed after the consumer had accepted them and before the file was updated. omitHeld calls the
 // consumer only once, because the consumer may forget records that it settles.
 func (o *Orphan) omitHeld() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {

@@ -54,7 +54,8 @@ type Image struct {
 	// DamagedBefore is the number of further records that an earlier, interrupted recovery
 	// could not read.
 	DamagedBefore uint64
-	// Undefined is the number of Records whose streams are not [Image.Defined].
+	// Undefined is the number of Records whose stream has no entry in the file, see
+	// [Image.Defined].
 	Undefined uint64
 	// OtherBoot reports whether the machine has restarted since the file was used. Pages that had
 	// not reached the disk are then missing.
@@ -133,8 +134,8 @@ func readImage(f *os.File, path string) (*Image, error) {
 	return im, nil
 }
 
-// Parse parses the contents of a file and of its companion files of streams and of oversize
-// records.
+// Parse parses the contents of a file and of its two companion files, which contain stream
+// definitions and oversize records.
 func Parse(data, streams, big []byte) (*Image, error) {
 	im, err := parseIdentity(data)
 	if err == nil {
@@ -321,8 +322,8 @@ func checksumMatches(mem []byte, first, last, sum uint64) bool {
 }
 
 // parseSlots adds the records of the slots with numbers in [from, to), counted from the end of the
-// slab. The ticket of the first record is at least first. At a slot that does not continue the
-// previous one, parseSlots stops: the remaining slots are left over from an earlier use.
+// slab. No record may have a ticket lower than the parameter first. parseSlots stops at a slot that
+// does not continue the previous one, because it is left over from an earlier use of the slab.
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	le := binary.LittleEndian
 	prev, end := first-1, -1
@@ -415,8 +416,8 @@ func (im *Image) finish() {
 	}
 	im.Settled = min(im.Settled, left)
 	left -= im.Settled
-	// Each call that has not returned has a slot or a record larger than a slab. More holes than
-	// that result from a damaged ticket.
+	// Each call that had not returned accounts for one hole, and the file has room for maxRecords
+	// such calls. If there are more holes, a ticket is damaged.
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
 		im.Evicted = min(left, im.maxRecords)
 	} else {
@@ -432,8 +433,8 @@ func (im *Image) word(v uint64) uint64 {
 	return v
 }
 
-// read returns the value of a state word. If the word is damaged or the value is above limit, read
-// counts the damage and returns false.
+// read returns the value of a state word. If the word is damaged or the value is above limit, it
+// increments DamagedState and returns false.
 func (im *Image) read(word, limit uint64) (v uint64, ok bool) {
 	v, ok = word, true
 	if im.sealed {

@@ -33,8 +33,9 @@ type Layout struct {
 // A Memory is the mapped file of this process. Each store into its slabs is immediately in the page
 // cache, so the slabs outlive the process.
 //
-// The caller's lock guards all methods, except those of Big, Intact and Path. A store into the
-// mapping may cause a memory fault if the file was truncated: see [Memory.IsFault].
+// The caller must hold its own lock during each call of a method, except Intact, Path and the
+// methods of Big. A store into the mapping may cause a memory fault if the file was truncated: see
+// [Memory.IsFault].
 type Memory struct {
 	Big BigFile // the companion file of records larger than a slab
 
@@ -122,7 +123,7 @@ func (m *Memory) Path() string { return m.path }
 // ID returns the id of the file, which is the origin of its records.
 func (m *Memory) ID() [16]byte { return m.id }
 
-// Bytes returns the mapping. It is nil after the last Leave.
+// Bytes returns the mapping. It is nil after the last user has called Leave.
 func (m *Memory) Bytes() []byte { return m.mem }
 
 // State returns the words in page 1. They may be stored only with the caller's lock held.
@@ -162,7 +163,7 @@ func (m *Memory) Skip(n uint64) {
 	}
 }
 
-// SetAhead stores the number of settled records above Acked whose slabs were reused.
+// SetAhead stores the number of settled records with tickets above Acked whose slabs were reused.
 func (m *Memory) SetAhead(n uint64) {
 	if n != m.ahead {
 		m.ahead = n
@@ -217,8 +218,8 @@ func (m *Memory) IsFault(r any) bool {
 // Enter adds a user of the mapping.
 func (m *Memory) Enter() { m.readers++ }
 
-// Leave removes a user of the mapping. The last Leave unmaps the memory. A hanging Send counts as a
-// user, so it can still read the mapping.
+// Leave removes a user of the mapping. When no user is left, it unmaps the memory. A Send that
+// hangs counts as a user, so it can still read the mapping.
 func (m *Memory) Leave() {
 	if m.readers--; m.readers == 0 {
 		mapped.Unmap(m.mem)

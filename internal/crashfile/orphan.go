@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An Orphan is the crash-safe file of a dead process. This process has locked it.
+// An Orphan is the crash-safe file of a dead process, opened and locked by this process.
 type Orphan struct {
 	*Image  // nil until Load is called: only one image is in memory at a time
 	Path    string
@@ -41,7 +41,8 @@ func SetAside(path string) error {
 	return os.Rename(path, path+BadSuffix)
 }
 
-// A Copy is a batch copied out of a file. Its memory is reused.
+// A Copy is a batch copied out of a file. Each call of [Orphan.Take] with the same Copy reuses its
+// memory.
 type Copy struct {
 	Data  []byte
 	Slots []layout.Slot
@@ -130,7 +131,7 @@ func (o *Orphan) Translate() (lost int, err error) {
 }
 
 // Take returns a batch of the next records, up to the limits. It returns at least one record if any
-// is left. The batch is memory of c.
+// is left. The batch uses the memory of c.
 func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	for _, r := range o.Records[o.next:] {
@@ -171,10 +172,9 @@ func (o *Orphan) Persist(ticket uint64) {
 	Point(PointPersisted)
 }
 
-// noteUnnamed stores in the file how many frames in the companion file belong to records above
-// ticket, but are not listed in the state page. It must be called before progress is stored.
-// Otherwise these records would look lost after a kill. Records that are really lost are counted by
-// markDamaged.
+// noteUnnamed counts the frames in the companion file that belong to records above ticket and are
+// not listed in the state page, and stores the number in the state page. It must be called before
+// progress is stored. Otherwise a recovery after a kill would count these records as lost.
 func (o *Orphan) noteUnnamed(ticket uint64) error {
 	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
 	if len(left) == len(o.unnamed) {

@@ -1,7 +1,7 @@
 package crashfile
 
-// Steps at which a test of package slablog may kill the process. Each comment describes the state
-// at that step.
+// Steps at which a test of package slablog may kill the process. The comment beside each describes
+// the state at that step.
 const (
 	PointPersist       = "persist"       // records are delivered, but not marked as settled in the file
 	PointPersisted     = "persisted"     // these records are marked as settled
@@ -17,6 +17,6 @@ const (
 	PointBigCompact = "bigCompact"    // the new companion file is complete, but not renamed yet
 )
 
-// Point is called at each step. Package slab sets it if built with the tag forebay_points. Tests
-// list the points of both packages together.
+// Point is called at each of these steps. With the build tag forebay_points, package slablog
+// replaces it with a function for tests.
 var Point = func(name string) {}

@@ -38,9 +38,10 @@ type ReplayOptions struct {
 // replayBytes is the default size limit of a batch in Replay.
 const replayBytes = 64 << 10
 
-// Replay passes the records in the crash-safe file of a dead process to send, in order. It stores
-// its progress in the file after each batch, and finally removes the file. It stops at the first
-// error. The batch for which send has failed may be delivered again by the next Replay.
+// Replay passes the records in the crash-safe file of a dead process to the function send, in
+// order. It stores its progress in the file after each batch, and finally removes the file. It
+// stops at the first error. The batch for which send has failed may be delivered again by the next
+// Replay.
 //
 // The error wraps [ErrInUse] for the file of a running process, and [ErrDamaged] for a file that
 // cannot be read. Replay does not change such a file.

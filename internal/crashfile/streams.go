@@ -5,9 +5,9 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If known is true, n is their length in bytes. If
-// known is false, parseDict reads all bytes that look like an entry, up to the zeros at the end.
-// Surplus entries are harmless, because no record refers to them.
+// parseDict reads the stream definitions in the mapped file. known reports whether n is their
+// length in bytes. If the length is not known, parseDict reads everything that looks like an entry,
+// up to the zeros at the end. Surplus entries are harmless, because no record refers to them.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]

@@ -31,8 +31,8 @@ func (m *Memory) KnowsStream(id uint32) bool {
 	return t.dict == nil || id == 0 && t.zero || t.known[id]
 }
 
-// DefineStream asks the dictionary for the definition of a stream. The caller must not hold its
-// lock.
+// DefineStream asks the dictionary for the definition of a stream. The dictionary is user code, so
+// the caller must not hold the lock of the Memory.
 func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	err = contain.Call(func() { def, ok = m.streams.dict.AppendStream(nil, id) })
 	if err != nil {
@@ -41,7 +41,8 @@ func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	return def, ok, err
 }
 
-// KnowStream is called when the definition of a stream is written, or cannot be written.
+// KnowStream makes KnowsStream return true for a stream. It is called when the definition is
+// written, or cannot be written.
 func (m *Memory) KnowStream(id uint32) {
 	m.streams.known[id] = true
 	m.streams.zero = m.streams.zero || id == 0

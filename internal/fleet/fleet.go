@@ -38,9 +38,8 @@ type Config struct {
 	// Fail is the time that an attempt takes to fail during the outage. Default 0: connections are
 	// refused at once.
 	Fail time.Duration
-	// Within is how long a session retries after its first failure before it ends; it retries at
-	// most once a second. See kafka.Config.Timeout. Default 0: the session ends at its first
-	// failure.
+	// Within is how long a session retries after its first failure, at most once a second. Then the
+	// session ends. See kafka.Config.Timeout. Default 0: the session ends at its first failure.
 	Within time.Duration
 	// Window is the number of batches that a session has in flight. When the session ends, each of
 	// them counts as a failure. Default 1.
@@ -74,7 +73,7 @@ type Config struct {
 const (
 	MaxHosts      = 1_000_000
 	MaxPartitions = 100_000
-	// Longest is the maximum of Outage, and of the estimated time until all hosts have caught up.
+	// Longest limits Outage and the estimated time until all hosts have caught up.
 	Longest = 30 * 24 * time.Hour
 )
 

@@ -87,8 +87,8 @@ const (
 	cutsOfStep = 32   // maximum number of parts of a step
 )
 
-// step returns the duration of a step, and the number of hosts of the busiest partition. It returns
-// an error if the backend cannot catch up within Longest.
+// step returns the duration of a step of the simulation, and the number of hosts of the busiest
+// partition. It returns an error if the backend cannot catch up within Longest.
 func (f *fleet) step() (time.Duration, int, error) {
 	busiest := f.busiest(f.Partitions)
 	left := f.capacity() - float64(busiest)*f.Rate
@@ -114,8 +114,8 @@ func (f *fleet) step() (time.Duration, int, error) {
 	return max(10*time.Millisecond, time.Duration(all/steps*1e9)), busiest, nil
 }
 
-// begin makes the first attempt of each host fail, at the time at which the host logs its first
-// record.
+// begin simulates the first attempt of each host, when it logs its first record. During the outage,
+// the attempt fails.
 func (f *fleet) begin() {
 	f.hosts = make([]host, f.Hosts)
 	every := max(f.Flush, time.Duration(1e9/f.Rate))

@@ -175,8 +175,8 @@ func printablePrefix(text string) string {
 }
 
 // Interpret returns the outcome of a response whose status has the same meaning for every server.
-// The second result is false for success and for rejected records (2xx, 400, 422), whose meaning
-// depends on the server.
+// It returns false for success (2xx) and for rejected records (400, 422), because their details
+// depend on the server.
 //
 //	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After
@@ -199,9 +199,9 @@ func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	return o, true
 }
 
-// A body is the body of one request. A transport may read it even after it has returned a response,
-// when its memory belongs to another request. Such a read returns errRequestEnded. A body is safe
-// for concurrent use.
+// A body is the body of one request. An http.Transport may read it even after it has returned the
+// response. The memory may then belong to the next request, so such a read returns errRequestEnded.
+// A body is safe for concurrent use.
 type body struct {
 	mu    sync.Mutex
 	data  []byte

@@ -42,9 +42,9 @@ func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	c.at = now
 }
 
-// Check returns the outcome for a request that the server has rejected. All records of the request
-// are open in o. If the server has accepted a request within acceptedPeriod, or accepts the probe,
-// Check adds the advice to search for the records at fault.
+// Check returns the outcome for a request that the server has rejected. o is the outcome so far, in
+// which all records of the request are undelivered. If the server has accepted a request within
+// acceptedPeriod, or accepts the probe, Check adds the advice to search for the records at fault.
 func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	if !c.at.IsZero() && time.Since(c.at) <= acceptedPeriod {
 		o.Advice = batch.Search

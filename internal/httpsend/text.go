@@ -81,8 +81,8 @@ func isSecretName(name string) bool {
 	})
 }
 
-// MaxRetryAfter is the maximum number of seconds that RetryAfter returns. The outlet limits the
-// delay further.
+// MaxRetryAfter is the maximum number of seconds that RetryAfter returns. Package deliver limits
+// the delay further.
 const MaxRetryAfter = 1<<31 - 1
 
 // Basic returns the encoded credentials of basic authentication (RFC 7617), or "" if user and

@@ -1,6 +1,6 @@
-// Package httpsend sends records over HTTP for all destinations that use it. It provides the
-// transport with TLS, credentials that never appear in errors, requests one at a time, and the
-// common handling of responses.
+// Package httpsend sends records over HTTP for all destinations that use it. It sets up the
+// transport with TLS, keeps credentials out of errors, sends one request at a time, and interprets
+// the responses that have the same meaning for all servers.
 package httpsend
 
 import (

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// A Name has the properties of a field that determine which of several fields with the same name is
-// written.
+// A Name is the name of a field, with the properties that decide which of several fields with that
+// name is written.
 type Name struct {
 	Name   string
 	Depth  int  // 1 for a field of the struct; more for fields of embedded structs

@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// copyASCIIWords copies the longest prefix of src that can be copied unchecked to dst, and returns
-// its length. The prefix contains only ASCII, without control characters, '"' and '\\'. n is the
-// length of src and dst and must be at least 8.
+// copyASCIIWords copies a prefix of src to dst and returns its length. The prefix ends before the
+// first byte that is a control character, '"', '\\' or not ASCII. n is the length of src and dst
+// and must be at least 8.
 func copyASCIIWords(dst, src *byte, n int) int {
 	s := unsafe.String(src, n)
 	k := spanASCII(s)
@@ -16,8 +16,8 @@ func copyASCIIWords(dst, src *byte, n int) int {
 	return k
 }
 
-// spanASCII returns the length of the longest prefix of s that can be copied unchecked. s has at
-// least eight bytes.
+// spanASCII returns the length of the prefix of s that ends before the first control character,
+// '"', '\\' or non-ASCII byte. s has at least eight bytes.
 func spanASCII(s string) int {
 	i := 0
 	if len(s) >= 256 {
@@ -46,10 +46,10 @@ func spanASCII(s string) int {
 	return len(s)
 }
 
-// spanLong is like spanASCII, for blocks of 64 bytes. It returns the length of the leading blocks
-// that contain only ASCII and no control characters. end is the index of the first byte in them
-// that must be escaped, or equals blocks. Package strings searches for that byte with vector
-// instructions, so the loop need not.
+// spanLong is like spanASCII, for blocks of 64 bytes. blocks is the length in bytes of the leading
+// blocks that contain only ASCII and no control characters. end is the index of the first '"' or
+// '\\' in them, or blocks if there is none. The loop does not look for these two characters,
+// because package strings finds them faster, with vector instructions.
 func spanLong(s string) (blocks, end int) {
 	i := 0
 	for ; len(s)-i >= 64; i += 64 {

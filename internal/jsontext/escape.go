@@ -18,8 +18,8 @@ const (
 	highs = 0x80 * ones
 )
 
-// unsafeASCII marks the bytes of w that cannot be copied unchecked: control characters,
-// '"', '\\' and non-ASCII bytes.
+// unsafeASCII marks the bytes of w that cannot be copied without a further check: control
+// characters, '"', '\\' and non-ASCII bytes.
 func unsafeASCII(w uint64) uint64 { return unsafeBits(w) & highs }
 
 // Special marks the bytes of w that end a run of plain text in a JSON string: control characters,
@@ -118,8 +118,8 @@ func AppendEscaped(dst []byte, s string) []byte {
 	return escapeRest(dst, s, k)
 }
 
-// appendASCII appends the longest prefix of s that can be copied unchecked, and returns its
-// length. s must have more than short bytes.
+// appendASCII appends the prefix of s that needs no escape and is ASCII, and returns its length. s
+// must have more than short bytes.
 func appendASCII(dst []byte, s string) ([]byte, int) {
 	n, j := len(s), len(dst)
 	dst = Spare(dst, n)

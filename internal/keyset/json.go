@@ -13,8 +13,8 @@ import (
 const maxDepth = 10_000
 
 // AppendJSON appends the JSON object obj to dst and makes the keys of each object in it unique. If
-// newKey is not empty, and the outermost object has the key oldKey but not the key newKey, oldKey
-// is replaced by newKey. If obj is not a JSON object, the appended text is also invalid.
+// the outermost object has the key oldKey but not the key newKey, the key is renamed to newKey. An
+// empty newKey disables this. If obj is not a JSON object, the appended text is also invalid.
 func (s *Set) AppendJSON(dst, obj []byte, oldKey, newKey string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0

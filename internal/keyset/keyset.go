@@ -53,9 +53,9 @@ type Keys struct {
 	hashes []uint64
 }
 
-// Distinct reports whether all attrs can certainly be added to an object with the keys k without
-// renaming any. In rare cases it returns false although no name occurs twice. A [Set] gives the
-// exact answer.
+// Distinct reports whether attrs can be added to an object with the keys k without repeating a key.
+// In rare cases it returns false although no key is repeated, but never the reverse. A [Set] gives
+// the exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {

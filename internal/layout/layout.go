@@ -42,8 +42,9 @@ const (
 	MaxSlabCount = 1 << 16  // slabs
 )
 
-// MaxWait returns the maximum time that a write waits under a slab.WhenFull: 0 if it never waits,
-// and a negative time if there is no limit. Package slab sets MaxWait.
+// MaxWait returns the maximum time that a write waits for memory under the policy whenFull, a
+// slab.WhenFull. It is 0 if writes never wait, and negative if there is no limit. Package slab sets
+// MaxWait.
 var MaxWait func(whenFull any) time.Duration
 
 // Tickets is the range of tickets from First to Last, both included.
@@ -71,7 +72,7 @@ func NewBackRun(block []byte, slots []Slot) Run {
 }
 
 // Append appends a copy of a record. s is the slot of the record; Append sets its position and
-// length. The run must be empty or made by Append.
+// length. All earlier records of the run must also have been appended by Append.
 func (r *Run) Append(rec []byte, s Slot) {
 	s.Off, s.Len = uint32(len(r.block)), uint32(len(rec))
 	r.block, r.slots = append(r.block, rec...), append(r.slots, s)

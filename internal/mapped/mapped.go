@@ -2,7 +2,7 @@
 // immediately in the page cache. It therefore survives SIGKILL, but not a loss of power.
 //
 // A file belongs to the process that holds its lock. The kernel releases the lock when the process
-// ends. Therefore, unlike a process id, the lock is never stale.
+// ends. Therefore, unlike a process id in a lock file, the lock is never stale.
 package mapped
 
 import (

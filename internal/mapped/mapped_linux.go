@@ -18,12 +18,12 @@ func allocate(f *os.File, size int64) error {
 	}
 }
 
-// populate causes all page faults now instead of in later writes. Older kernels do not support
-// this; on them, the first writes are slower.
+// populate causes all page faults of the mapping now, so that later writes cause none. Kernels
+// before 5.14 do not support this, so there the first writes are slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
-// NetworkFS maps the statfs(2) magic numbers of network file systems to their names. Locks and
-// mapped pages do not work there as on a local disk. Tests add entries.
+// NetworkFS maps the statfs(2) magic numbers of network file systems to their names. On these,
+// locks and mapped pages do not work as on a local disk. Tests add entries.
 var NetworkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
 
 func refuseNetworkFS(f *os.File) error {

@@ -15,8 +15,9 @@ import (
 	"unsafe"
 )
 
-// First bytes of the formats that have a single first byte. The other formats are the positive
-// fixint (from 0x00), fixmap (0x80), fixarray (0x90), fixstr (0xa0) and the negative fixint (0xe0).
+// First bytes of the formats that always begin with the same byte. In the other formats, the first
+// byte also contains a small number or length: positive fixint (from 0x00), fixmap (0x80), fixarray
+// (0x90), fixstr (0xa0) and negative fixint (0xe0).
 const (
 	cNil      = 0xc0
 	cFalse    = 0xc2
@@ -217,8 +218,8 @@ type Pairer interface {
 // AppendMap appends m in no particular order. It appends pairs with integers and, if dst has enough
 // capacity, short ASCII strings. p appends all other pairs, and an error of p ends the call.
 //
-// Most records contain only pairs that need no p. AppendMap inlines them, which avoids calls of
-// AppendStr and checks the bytes of a pair together.
+// Most records contain only integers and short ASCII strings. AppendMap appends them without calls
+// of AppendStr, and checks the bytes of a key and its value together.
 //
 // If m gains or loses pairs during the call, the header has the wrong count, and the error wraps
 // [ErrChanged].

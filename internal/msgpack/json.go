@@ -16,9 +16,9 @@ import (
 // {"ext":type,"data":"base64"}. NaN and the infinities become text, and keys that are not strings
 // become their JSON text.
 //
-// If a list or map is a key, and one of its own keys is a list or map, the inner key becomes the
-// base64 text of its MessagePack. Otherwise nested quoting would double the text at each level.
-// Therefore each byte of the value becomes at most maxGrowth bytes.
+// A key that is a list or map may itself have a key that is a list or map. This inner key becomes
+// the base64 text of its MessagePack, because nested quoting would double the text at each level.
+// The JSON therefore has at most maxGrowth bytes for each byte of the value.
 //
 // The error is [ErrShort], [ErrInvalid] or [ErrDepth]. After an error, the content of out after dst
 // is undefined.

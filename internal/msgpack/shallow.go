@@ -31,9 +31,9 @@ func nested(b []byte, limit int) (depth int, rest []byte, err error) {
 	return depth + 1, b, err
 }
 
-// AppendShallow appends the value at the beginning of b with at most levels nested arrays and maps,
-// and returns the rest of b. Deeper arrays and maps become their JSON text. If they exceed
-// MaxDepth, they become a text that reports the error.
+// AppendShallow appends the value at the beginning of b and returns the rest of b. It limits the
+// nesting of arrays and maps to the number levels: deeper ones become their JSON text. If they
+// exceed MaxDepth, they become a text that reports the error.
 func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	before := b
 	t, b, err := Next(b)

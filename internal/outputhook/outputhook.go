@@ -1,5 +1,5 @@
-// Package outputhook has functions of package deliver that only packages of this repository use.
-// They are not part of the API of package deliver, which sets them when it is initialized. Each
+// Package outputhook gives other packages of this repository access to functions of package deliver
+// that are not part of its API. Package deliver sets the variables when it is initialized. Each
 // function panics if its first argument does not have the documented type.
 package outputhook
 
@@ -14,9 +14,9 @@ import (
 
 // Causes of the event "spill" if the destination has not failed and memory is not full.
 var (
-	// ErrClosing means that Close has used the time for the destination, 70 % of its limit, or all
-	// of it. It wraps context.DeadlineExceeded. It is also the cause with which the context of a
-	// session ends at that time, and the cause of calls of an error handler.
+	// ErrClosing means that Close no longer waits for the destination, because 70 % of its time
+	// limit, or all of it, has passed. It wraps context.DeadlineExceeded. It is also the cause of
+	// the cancellation of the session's context, and the error that error handlers then receive.
 	ErrClosing error = closingError{}
 	// ErrBehind means that older records, for instance of an earlier process, are in the spool.
 	// Later records also go to the spool, so that the order is kept.
@@ -32,15 +32,16 @@ func (closingError) Error() string {
 func (closingError) Unwrap() error { return context.DeadlineExceeded }
 
 var (
-	// Memory returns the memory of a *deliver.Output. Records written to it are records of the
-	// Output.
+	// Memory returns the Writer in which a *deliver.Output holds its records. Records written to
+	// the Writer are delivered by the Output.
 	Memory func(output any) *slablog.Writer
 
 	// Ended returns a channel that is closed when a Shutdown of a *deliver.Output has ended.
 	Ended func(output any) <-chan struct{}
 
-	// Drain announces to a *deliver.Output that Close will follow and that everything must be
-	// settled by deadline. It is for callers that continue to write for a while.
+	// Drain announces to a *deliver.Output that Close will follow, and that all records must be
+	// delivered, spooled or dropped by deadline. It is for callers that continue to write for a
+	// while.
 	Drain func(output any, deadline time.Time)
 
 	// CloseTimeout returns OutputOptions.CloseTimeout of a *deliver.Output.
@@ -48,8 +49,9 @@ var (
 
 	// Refuse counts a record as accepted and as dropped for the reason r. It is for a record that
 	// the producer does not write to the *deliver.Output, for example because it could not be
-	// encoded. If p is not nil, it is the record or a part of it, and Refuse copies it for the dead
-	// letters, with cause. The error wraps slab.ErrDropped, or batch.ErrClosed after Close.
+	// encoded. If p is not nil, it is the record or a part of it, and Refuse writes a copy to the
+	// dead-letter file, with cause. The error wraps slab.ErrDropped, or batch.ErrClosed after
+	// Close.
 	Refuse func(output any, p []byte, m batch.Meta, r batch.Reason, cause error) error
 
 	// SetErrorHandler replaces Options.Handler of a *deliver.Output by a deliver.ErrorHandler, at
@@ -60,11 +62,11 @@ var (
 	// SpoolDir. spill has the methods of deliver.spill. It is for tests.
 	SetSpill func(options, spill any)
 
-	// Direct returns a function that sends batches to a deliver.Destination without an outlet, for
-	// callers that handle failures themselves, such as diskqueue.Spool.Replay. send returns when
-	// its batch is answered or its context ends. All calls use one session. The session ends when
-	// the context of a call ends before the answer, or when closeDest is called. closeDest also
-	// closes the destination, like Output.Close. send is safe for concurrent use; calls run one at
-	// a time.
+	// Direct returns a function that sends batches to a deliver.Destination without retries, for
+	// callers that handle failures themselves, such as diskqueue.Spool.Replay. The function send
+	// returns when the destination has answered the batch or the context ends. All calls use one
+	// session. The session ends when the context of a call ends before the answer, or when
+	// closeDest is called. closeDest also closes the destination, like Output.Close. send is safe
+	// for concurrent use; calls run one at a time.
 	Direct func(destination any) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error)
 )

@@ -15,9 +15,10 @@ import (
 //	 │ └────── all are accepted ────┘ ▲                       │                    │                   │
 //	 └────────────────────────────────┴──── the probe has a result, or is interrupted ─────────────────┘
 //
-// A probe starts with Stream if no record of another stream is known, and leaves Stream out if none
-// of the suspect's own is. After the probe of a parked suspect follows Usual, otherwise Pieces. If a
-// batch fails during the probe of a parked suspect, Pieces follows.
+// A probe has the phases Server, Stream and Alone. Server is skipped if there is no reference
+// record of another stream, and Stream is skipped if there is none of the suspect's own stream. The
+// probe of a parked suspect returns to Usual, any other probe to Pieces. If an ordinary batch fails
+// during the probe of a parked suspect, the next phase is Pieces.
 type Phase uint8
 
 const (
@@ -63,8 +64,8 @@ type Detector struct {
 	silence silence
 }
 
-// New returns a Detector. jitter returns a random duration. moved, if not nil, is called for each
-// change of phase.
+// New returns a Detector. The function jitter returns a random duration from lo to hi. The function
+// moved, if not nil, is called for each change of phase.
 func New(s Streams, jitter func(lo, hi time.Duration) time.Duration, moved func(from, to Phase)) *Detector {
 	return &Detector{streams: s, jitter: jitter, moved: moved}
 }
@@ -126,7 +127,8 @@ func (d *Detector) Next(now time.Time) Step {
 func (d *Detector) Phase() Phase    { return d.phase }
 func (d *Detector) References() int { return len(d.refs) }
 
-// Search starts or narrows a search. At least one of the first n records in the queue is at fault.
+// Search starts or narrows a search. The caller knows that at least one of the first n records in
+// the queue is at fault.
 func (d *Detector) Search(n int) {
 	d.faultyHead = n
 	d.enter(Pieces, nil, 0)
@@ -155,8 +157,8 @@ func (d *Detector) Empty() (back []*Suspect) {
 	return back
 }
 
-// Taken is called with an answer that settled records of b. Copies of them become reference
-// records.
+// Taken is called when the destination has answered the batch b with the outcome o. Copies of
+// accepted records become reference records.
 func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	d.refs.keep(now, b, o)
 	for _, s := range d.suspects {
@@ -264,8 +266,8 @@ func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 }
 
 // blamesStream reports whether a failure of the reference record in flight would show that the
-// suspect's stream is at fault. It would, if a reference record of another stream was accepted in
-// this probe.
+// suspect's stream is at fault. This requires that a reference record of another stream was
+// accepted in this probe.
 func (d *Detector) blamesStream() bool {
 	return d.phase == Stream && d.refs.forOtherStream(d.suspect.stream, d.streams.IsHeld) != nil
 }
@@ -302,7 +304,7 @@ func (d *Detector) Patience(k Kind) time.Duration {
 	return 0
 }
 
-// Wake calls consider with each time at which the result of Next may change.
+// Wake calls the function consider with each time at which the result of Next may change.
 func (d *Detector) Wake(consider func(time.Time)) {
 	if consider(d.silence.until); d.suspect != nil {
 		consider(d.suspect.Due)

@@ -1,6 +1,6 @@
-// Package poison finds the records that a destination cannot accept and does not name: it ends the
-// session at such a record or never answers. No good record may be condemned (found to be at fault)
-// because the destination, or one stream of it, is failing.
+// Package poison finds records that a destination cannot accept, if the destination does not report
+// which record is at fault: it ends the session or never answers. No good record may be condemned
+// (found to be at fault) because the destination, or one of its streams, is failing.
 //
 // A [Detector] makes the decisions for one destination. It has no goroutine, no I/O and no clock. Its
 // caller makes the sends that [Detector.Next] returns and reports each result.
@@ -23,7 +23,7 @@
 // condemns nothing. Random resets condemn a good record with a probability below 10⁻⁶ at any rate
 // (ADR 47).
 //
-// Eight answers in doubt (batch.Doubt) condemn without the 30 s. A suspect without a reference of its
-// stream is condemned after an hour, and only if no other record of its stream is suspected. While no
-// reference is known at all, none is condemned.
+// Eight answers in doubt (batch.Doubt) condemn without the 30 s. A suspect without a reference of
+// its stream is condemned after an hour, and only if no other record of its stream is suspected.
+// While no reference of any stream is known, no record is condemned.
 package poison

@@ -16,15 +16,15 @@ const (
 // references holds the reference records: at most one of each stream, the latest first.
 type references []reference
 
-// A reference is a record that the destination has accepted. If it is not accepted again, the
-// destination or the stream is at fault, and not the suspect that is sent after it.
+// A reference is a copy of a record that the destination has accepted. If the destination does not
+// accept the copy, the destination or the stream is at fault, and not the suspect.
 type reference struct {
 	b      *batch.Batch // a copy of one record
 	stream uint32
 	at     time.Time
 }
 
-// keep stores copies of settled records of b as reference records.
+// keep stores copies of accepted records of b as reference records. o is the outcome of b.
 func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for i, rec := range b.All() {
 		if i >= 16 && len(*r) > 0 || i >= 256 {

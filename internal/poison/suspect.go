@@ -85,7 +85,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 		d.postpone(now, s)
 		d.Progress(1)
 		// A stream without a reference record is held again only if enough of its suspects are
-		// parked. This minimum doubles with each hold, up to 64.
+		// parked. The required number doubles with each hold, up to 64.
 		c.Hold = !c.Failing && s.ref == nil && withoutRef >= 1<<min(d.streams.Tries(s.stream), 6)
 	case enough && !c.Failing && s.ref == nil: // the suspect waits until its stream is no longer held
 		d.Progress(d.faultyHead)

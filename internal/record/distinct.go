@@ -12,18 +12,18 @@ import (
 // inputPrefix is the prefix of an input field whose name is already used by another field.
 const inputPrefix = "input."
 
-// A Namer gives input fields unique names. It reuses its memory for each call. It is not safe for
-// concurrent use.
+// A Namer gives unique names to input fields: fields that an input, such as a container runtime,
+// adds to a line. It reuses its memory for each call. It is not safe for concurrent use.
 type Namer struct {
 	line  []slog.Attr // the fields of the line that have the name of an input field
 	attrs []slog.Attr // the result of Unique
 	text  []byte      // unescaped names and values
 }
 
-// Unique returns ev.More with unique names. If an earlier field is also named pod, a field pod is
-// renamed to input.pod, or omitted if both have the same value. withLine reports whether the record
-// also contains the fields of the line, which precede the fields of the input. The result is valid
-// until the next call.
+// Unique returns ev.More, the input fields, with unique names. For example, a field pod is renamed
+// to input.pod if an earlier field is named pod, and omitted if both have the same value. withLine
+// reports whether the record also contains the fields of the line, which precede the fields of the
+// input. The result is valid until the next call.
 func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	if len(ev.More) == 0 {
 		return nil

@@ -42,8 +42,8 @@ func ParseEncoding(s string) (Encoding, error) {
 
 var jsonCodec, logfmtCodec = encode.JSON(nil).Codec(), encode.Logfmt(nil).Codec()
 
-// Codec returns the codec of the encoding, or nil for raw lines, which cannot carry gap
-// markers.
+// Codec returns the codec of the encoding. It returns nil for raw lines, which cannot contain gap
+// markers, the records that report a loss.
 func (e Encoding) Codec() batch.Codec {
 	switch e {
 	case AsJSON:
@@ -116,7 +116,7 @@ func (e *Encoder) isWanted(ev *Event) bool {
 }
 
 // Append appends ev to dst, with a newline. The fields of ev.More come last, with unique names
-// ([Namer.Unique]). Raw lines do not contain them. On error the content of the result after dst is
+// ([Namer.Unique]). Raw output omits them. On error the content of the result after dst is
 // undefined.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {

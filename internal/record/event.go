@@ -53,20 +53,20 @@ type Event struct {
 	// Level is valid if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
-	// Time is zero if the line has no time, or one without a year while Parser.Now is nil.
+	// Time is zero if the line has no time, or if the time has no year and Parser.Now is nil.
 	Time time.Time
 	// More has further fields that the input supplies. Parse sets it to nil.
 	More []slog.Attr
 
 	levelKey, timeKey []byte // names of the fields that Level and Time come from
-	// number of later fields with those names and invalid values; Fields skips such fields
+	// number of later fields with these names whose values are invalid; Fields skips them
 	notLevels, notTimes int
 	ascii               bool // the JSON line is ASCII only
 }
 
 // Fields returns the content of a JSON or logfmt line without level and time: the message, from the
 // field msg or message, and the other fields in order. Of several fields with the same name, the
-// last is used. All of a text line is the message.
+// last is used. A text line has only a message.
 func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	switch ev.Format {
 	case JSON:
@@ -162,17 +162,18 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	}
 }
 
-// Rewrite replaces the line of ev with the line of now. before is the line of ev as parsed before
-// the change. If level or time differ between before and now, ev gets the new value. If not, ev
-// keeps its value, which the input may have supplied. ev also keeps its other fields.
-func (ev *Event) Rewrite(before, now *Event) {
+// Rewrite replaces the line of ev with the changed line, which was parsed into changed. before is
+// the original line, parsed in the same way. If the change affected the level or the time, ev gets
+// the new value. Otherwise it keeps its value, which the input may have supplied. ev also keeps
+// ev.More.
+func (ev *Event) Rewrite(before, changed *Event) {
 	old := *ev
-	*ev = *now
+	*ev = *changed
 	ev.More = old.More
-	if !now.HasLevel || before.HasLevel && before.Level == now.Level {
+	if !changed.HasLevel || before.HasLevel && before.Level == changed.Level {
 		ev.Level, ev.HasLevel = old.Level, old.HasLevel
 	}
-	if now.Time.IsZero() || before.Time.Equal(now.Time) {
+	if changed.Time.IsZero() || before.Time.Equal(changed.Time) {
 		ev.Time = old.Time
 	}
 }
@@ -232,9 +233,10 @@ func IsObject(line []byte) bool {
 	return s.line(line)
 }
 
-// logfmt sets the fields of ev and reports whether its line consists of key=value pairs. If sure is
-// set, one pair is sufficient, and words without a value are allowed. If not, the line needs two
-// pairs or a common key of log lines, because text can contain an equals sign.
+// logfmt sets the fields of ev and reports whether its line consists of key=value pairs. sure
+// reports whether the line is expected to be logfmt. If so, one pair is sufficient, and words
+// without a value are allowed. If not, the line needs two pairs or a key that is common in logs,
+// because text can contain an equals sign.
 func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	count, bare, known := 0, 0, false
 	ok := pairs(ev.Line, func(key, value []byte) bool {

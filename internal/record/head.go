@@ -97,7 +97,7 @@ func (h *head) found(l slog.Level, from, to int, why string) bool {
 	return false
 }
 
-// separators moves i to the next word and sets column.
+// separators skips the separators before the next word and sets column.
 func (h *head) separators() {
 	h.column = false
 	from := h.i
@@ -233,7 +233,7 @@ func (h *head) isNote(word []byte, from int) bool {
 	return (string(word) == "Note" || string(word) == "System") && (h.timed || len(front) > 0 && isDigit(front[len(front)-1]))
 }
 
-// word reads the word w = b[from:h.i]. timed reports whether the previous word is the time. word
+// word reads the word w = b[from:h.i]. timed reports whether the previous word is the time. It
 // returns false when the search ends.
 func (h *head) word(w []byte, from int, timed bool) bool {
 	n := 0

@@ -65,8 +65,8 @@ func (s *scan) value(i int) int {
 	return numeral(b, i)
 }
 
-// object scans the object whose opening brace is b[i]. If it is the outermost object, object
-// reports its members.
+// object scans the object whose opening brace is b[i]. It reports the members of the outermost
+// object to the Parser.
 func (s *scan) object(i int) int {
 	b := s.b
 	if s.depth++; s.depth > maxDepth {
@@ -149,8 +149,8 @@ func (s *scan) list(i int) int {
 	}
 }
 
-// member reports a member that the Parser may take. key is without quotes; value is
-// raw.
+// member passes a member to the Parser, because it may be the level or the time. key is without
+// quotes; value is raw.
 func (s *scan) member(key, value []byte) {
 	if value[0] == '[' && string(key) == "PRIORITY" {
 		// journalctl writes a field with several values as a list. Use the first value, which is a

@@ -6,9 +6,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// err returns a replacement for err if a text of err that encoders write must change: its message,
-// its %+v form, the messages of the errors it wraps, or a textual stack. The replacement has all
-// these texts, redacted, and does not wrap any part of err.
+// err redacts the texts of an error that encoders may write: its message, its %+v form, the
+// messages of the errors it wraps, and a textual stack. If a text must change, it returns a
+// replacement that has only redacted texts and does not wrap any part of the error.
 func (w *Walker) err(err error, at span) (error, bool) {
 	links := 0
 	if !w.changes(err, at, 1, &links) {

@@ -25,7 +25,7 @@ func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
 	return w.text(value, next, 0)
 }
 
-// Text redacts a text that is not the value of a name.
+// Text redacts a text that has no name.
 func (w *Walker) Text(r *Rules, s string) (string, bool) {
 	w.rules = r
 	return w.text(s, w.enter(nil), 0)

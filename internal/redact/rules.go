@@ -40,8 +40,8 @@ type Config struct {
 
 // Rules are a compiled Config. They are immutable and safe for concurrent use.
 type Rules struct {
-	// keys contains the keys without dots, in folded case. Each bit in lens means that there is an
-	// ASCII key of that length; bit 63 means 63 bytes or more.
+	// keys contains the keys without dots, in folded case. Bit n of lens is set if there is a key
+	// of n bytes in folded case; bit 63 means 63 bytes or more.
 	keys map[string]bool
 	lens uint64
 	// globs are made from the keys without dots that begin or end with *.

@@ -49,8 +49,8 @@ var attrType = reflect.TypeFor[slog.Attr]()
 // returns a replacement.
 //
 // Encoders may write a value by calling one of its methods, or according to its reflect.Kind.
-// Therefore the result of each of these is examined. The replacement has none of the methods, so no
-// encoder writes another text.
+// Therefore the result of each such method is examined. The replacement has none of the methods, so
+// every encoder writes the redacted text.
 func (w *Walker) value(x any, at span) (out any, changed bool) {
 	f := w.filter
 	if f == nil {
@@ -166,7 +166,8 @@ func (f *filter) number(v slog.Value, emit func(values.Emitter)) {
 	f.text(s, changed, emit)
 }
 
-// text emits s if changed is true. If it is false, text calls emit, which emits the original value.
+// text emits s if changed is true. Otherwise it calls the function emit, which emits the original
+// value.
 func (f *filter) text(s string, changed bool, emit func(values.Emitter)) {
 	switch {
 	case f.hideNext():

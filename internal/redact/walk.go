@@ -177,7 +177,7 @@ func (w *Walker) push(n *node) (hit bool) {
 }
 
 // element returns the nodes that a list element reaches from the nodes in the span at. A path may
-// contain a * for the elements, or omit them.
+// contain a * for the elements of a list, or continue without it.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {
@@ -206,7 +206,7 @@ func (w *Walker) unique(start int) span {
 }
 
 // attrs redacts attributes. If own is true, the slice is memory of the walker and is changed in
-// place. If own is false and an attribute changes, attrs copies the slice.
+// place. Otherwise the slice is copied before an attribute is changed.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
 	n := 0 // number of attributes in out
@@ -388,8 +388,8 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// redactAny redacts an attribute of a type that slog does not know. If the result is a group, it is
-// returned as []slog.Attr.
+// redactAny redacts the value of an attribute, of a type that slog does not know. If the result is
+// a group, it is returned as []slog.Attr.
 func (w *Walker) redactAny(x any, at span) (out any, changed bool) {
 	s := values.ShapeOf(reflect.TypeOf(x))
 	if !w.rules.mayMatch(s) {
@@ -410,7 +410,7 @@ func (w *Walker) redactAny(x any, at span) (out any, changed bool) {
 	if !isAppender && !isError {
 		return w.value(x, at)
 	}
-	// Encoders of other packages may call these methods.
+	// Encoders of other packages may call the methods of x.
 	if out, changed = w.methods(x, s.Methods, at); changed && isError {
 		return w.cleaned(err, at), true
 	}

@@ -1,5 +1,5 @@
-// Package stdio is the destination of files that were open before the program started: standard
-// output and standard error.
+// Package stdio implements a destination for files that were open before the program started:
+// standard output and standard error.
 //
 //	Output ─▶ Stream ─▶ pipe, terminal, socket, regular file
 //
@@ -109,8 +109,8 @@ func (x session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// send writes b and returns its outcome. If an incomplete record precedes b and b does not begin
-// with it, send first ends its line.
+// send writes b and returns its outcome. If the previous write left an incomplete record in the
+// file, and b does not begin with this record, send first writes a newline.
 func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +145,8 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// upTo returns the index after the longest sequence of records, starting with the record that has
-// the index from, that may be written in one write. The sequence has at least one record.
+// upTo returns the end index of the records that the next write may contain, if it begins with the
+// record at index from. The write contains at least one record.
 func (s *Stream) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
@@ -172,7 +172,7 @@ func completeRecords(r *layout.Run, n int) (records, rest int) {
 }
 
 // fail returns the outcome of b after the write of record k has failed with err. The records before
-// k are settled. torn is the number of bytes of record k that are written.
+// k are delivered. torn is the number of bytes of record k that are written.
 func (s *Stream) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, vfs.Cause(err))
 	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a regular file is a disk error, not a closed reader

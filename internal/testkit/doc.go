@@ -1,4 +1,4 @@
-// Package testkit provides destinations, connections and spills with fault injection, and a model
+// Package testkit provides destinations, connections and spools with fault injection, and a model
 // that computes the expected outcome of every record.
 //
 // Random faults use a seed. The seed is printed when a test fails, and can be set with

@@ -10,7 +10,8 @@ import (
 )
 
 // Goroutines returns a function that checks the number of goroutines started since the call of
-// Goroutines. Goroutines of this package do not count. Both functions must be called in a bubble.
+// Goroutines. Goroutines of this package do not count. Both functions must be called in a synctest
+// bubble.
 func Goroutines(t testing.TB) (want func(when string, n int)) {
 	before := stacks()
 	return func(when string, n int) {

@@ -84,8 +84,8 @@ func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) 
 	return a, a.Check()
 }
 
-// Verify checks the tickets in got. The last copies must be in order. Exactly want of the records 1
-// to accepted must be present.
+// Verify checks got, the tickets of the records that arrived. The last copies must be in order, and
+// exactly want different records must have arrived.
 func (m *Model) Verify(got []uint64, want uint64) error {
 	last, _ := LastCopies(got)
 	for i := 1; i < len(last); i++ {

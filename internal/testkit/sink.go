@@ -17,14 +17,15 @@ import (
 var ErrDown = errors.New("destination is down")
 
 // An Answer is the answer of a destination to a batch. accepted contains the ascending indexes of
-// the records that the destination stores; nil means the records that the outcome settles. call is
-// the number of earlier calls.
+// the records that the destination stores; nil means the records that are delivered according to o.
+// call is the number of earlier calls.
 type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int, o batch.Outcome)
 
-// Accept is an Answer that settles and stores every record.
+// Accept is an Answer that stores every record and reports it as delivered.
 func Accept(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
-// Return returns an Answer with the outcome o, which accepts the records that o settles.
+// Return returns an Answer with the outcome o. The destination stores the records that are
+// delivered according to o.
 func Return(o batch.Outcome) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }

@@ -12,7 +12,7 @@ func Skip(t *testing.T) {
 	}
 }
 
-// Fewer returns the number of cases of a test: n, or a fraction of n with the race detector.
+// Fewer returns the number of cases of a test: n, or n/part with the race detector.
 func Fewer(n, part int) int {
 	if Enabled {
 		return n / part
