@@ -113,7 +113,7 @@ func (s *Spill) NextUpTo(int, int) (*batch.Batch, uint64, error) {
 	return f.b, f.seq, nil
 }
 
-// Ack settles all batches up to seq.
+// Ack removes all batches up to seq, which count as delivered.
 func (s *Spill) Ack(seq uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

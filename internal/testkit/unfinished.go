@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// unfinished holds the seeds of the random tests that run. If a test exceeds the time limit,
-// package testing ends the process with a panic and calls no Cleanup functions. Therefore a timer
-// prints these seeds shortly before the limit.
+// unfinished holds the seeds of the running random tests. If a test exceeds the time limit, package
+// testing ends the process with a panic and calls no Cleanup functions. Therefore a timer prints
+// these seeds shortly before the limit.
 var unfinished = newSeedPrinter()
 
 // A seedPrinter prints the seeds of tests that have not ended.
@@ -28,7 +28,8 @@ type runningSeed struct {
 	repeat string // guarded by mu of seedPrinter while the test runs
 }
 
-// newSeedPrinter starts the timer, outside of any bubble of testing/synctest.
+// newSeedPrinter starts the timer. It runs when the package is initialized, and therefore outside
+// of any synctest bubble.
 func newSeedPrinter() *seedPrinter {
 	p := &seedPrinter{}
 	for _, arg := range os.Args[1:] {

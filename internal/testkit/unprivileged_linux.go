@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unprivileged calls do on a thread to which the permissions of files apply, also if the test runs
-// as root.
+// Unprivileged calls the function do on a thread that is subject to file permissions, even if the
+// test runs as root.
 func Unprivileged(t testing.TB, do func()) {
 	t.Helper()
 	if os.Geteuid() == 0 {

@@ -11,8 +11,8 @@ import (
 )
 
 // suffixes are the units of sizes. Units with an i and single letters are powers of 1024, because
-// single letters in configuration files usually mean that. Units of a letter and a B are powers of
-// 1000.
+// single letters in configuration files usually mean that. Units such as kB, without an i, are
+// powers of 1000.
 var suffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "ki": 1 << 10, "kib": 1 << 10, "kb": 1e3,

@@ -18,9 +18,10 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// An Emitter receives a value from a [Walk]. A scalar is one call. A list is List, its elements,
-// and EndList. A map is Map, then for each member Key or Field and the value, and EndMap. An
-// Emitter must not retain its arguments.
+// An Emitter receives a value from a [Walk]. A scalar is one call. A list is a call of List, the
+// calls for its elements, and a call of EndList. A map begins with Map and ends with EndMap; each
+// member is a call of Key or Field, and the calls for its value. An Emitter must not retain its
+// arguments.
 type Emitter interface {
 	Null()
 	Bool(v bool)
@@ -87,8 +88,8 @@ var (
 // AppendAttrs, Error, MarshalJSON, MarshalText. A panic in a method becomes the text of the value.
 // A Walk never modifies a value.
 //
-// A Walk is part of the memory of an encoder. It allocates only for sorted maps whose elements are
-// not interfaces; methods of values may also allocate.
+// An encoder reuses its Walk. It allocates only for sorted maps whose elements are not interfaces;
+// methods of values may also allocate.
 type Walk struct {
 	Emitter
 	Limits
@@ -102,8 +103,8 @@ type Walk struct {
 	Expansions int // number of groups and values that methods returned; limited per record
 	Nodes      int // number of composite values visited; limited per record
 	Level      int // number of maps and lists that enclose the current value
-	// KeyFault is the error of the first key of a map that cannot be encoded. A text with the reason
-	// replaces the key. The walk only sets it.
+	// KeyFault is the error for the first map key that cannot be encoded. In the output, a text
+	// with the reason replaces the key. The walk never clears KeyFault.
 	KeyFault error
 
 	depth       int         // nesting of composite values, pointers and interfaces
@@ -169,8 +170,8 @@ func (w *Walk) enter(p ref) error {
 	if w.refs++; w.refs < trackDepth {
 		return nil
 	}
-	// In a cycle, a ref occurs again after the checkpoint at one of these depths, at the latest
-	// when the depth is twice the length of the cycle.
+	// The refs at depths 8, 16, 32 and so on are stored as checkpoints. In a cycle every ref occurs
+	// again, so the cycle is found when the ref of a checkpoint does.
 	n := bits.Len(uint(w.refs) / trackDepth)
 	if w.refs&(w.refs-1) == 0 && n <= len(w.checkpoints) {
 		n--
@@ -286,8 +287,8 @@ func (w *Walk) Value(v slog.Value) error {
 	return nil
 }
 
-// asJSONText emits, as JSON text, a map or list that is nested too deeply. f emits it to w.Emitter,
-// which asJSONText replaces during the call.
+// asJSONText emits, as JSON text, a map or list that is nested too deeply. The function f emits the
+// map or list to w.Emitter, which asJSONText replaces while f runs.
 func (w *Walk) asJSONText(f func() error) error {
 	if w.nested == nil {
 		w.nested = &jsonWriter{}
@@ -722,7 +723,7 @@ func (w *Walk) appender(o AttrAppender) error {
 	return err
 }
 
-// Call returns the text that method returns for x. A panic is returned as an error.
+// Call returns the result of the function method for x. A panic is returned as an error.
 func Call[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

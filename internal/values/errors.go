@@ -98,7 +98,7 @@ var plainError = reflect.TypeOf(errors.New(""))
 // called once, and the stack method at most once.
 //
 // In JSON a chain is an array of messages, with a nested array for each branch of a joined error.
-// In text formats it is a <- b [c <- d] [e].
+// In text formats a chain is written as "a <- b [c <- d] [e]".
 type chain struct {
 	Leaf
 	start   int // offset in dst of the chain's text
@@ -269,9 +269,9 @@ func Trace(err error) (pcs []uintptr, text string) {
 	return pcs, text
 }
 
-// frames calls pc or frame for each frame of the stack of c, up to maxFrames. It calls pc for
-// program counters and frame for resolved frames. If the stack is a text, frames returns it.
-// failure describes a panic of the stack method.
+// frames passes each frame of the stack of c, up to maxFrames, to one of two functions: pc receives
+// program counters, and frame receives resolved frames. If the stack is a text, it is returned
+// instead. failure describes a panic of the stack method.
 func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -319,8 +319,8 @@ func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, 
 	return "", ""
 }
 
-// stack appends the stack of the deepest error in c that has one. If there is none but a stack
-// method panicked, stack appends the description of the panic.
+// stack appends the stack of the deepest error in c that has one. If no error has a stack, but a
+// stack method panicked, it appends the description of the panic.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	if c.scratch == nil {
 		return dst

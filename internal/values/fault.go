@@ -24,8 +24,8 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// Replaced returns the result of replace, a user-supplied ReplaceAttr function. If it panics, the
-// text of the panic becomes the value.
+// Replaced returns the result of the user-supplied ReplaceAttr function replace. If the function
+// panics, the text of the panic becomes the value.
 func Replaced(replace func([]string, slog.Attr) slog.Attr, groups []string, a slog.Attr) (out slog.Attr) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -168,7 +168,7 @@ func call(function, file string, line int) string {
 	return function + " " + at
 }
 
-// appendCall appends the result of the function call, escaped for a JSON string.
+// appendCall appends the same text as call, escaped for a JSON string.
 func appendCall(dst []byte, function, file string, line int) []byte {
 	if function != "" {
 		dst = append(jsontext.AppendEscaped(dst, function), ' ')

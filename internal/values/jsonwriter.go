@@ -196,8 +196,9 @@ func (j *jsonWriter) group(attrs []slog.Attr) bool {
 
 func (j *jsonWriter) Err() error { return nil }
 
-// composite appends the value x, which Walker.Any does not handle, or the attributes group if x is
-// nil. In formats other than JSON, lists and maps are JSON in a string.
+// composite appends x, a value of a type that Walker.Any does not handle itself. If x is nil, it
+// appends the attributes in the slice group. In formats other than JSON, lists and maps are JSON in
+// a string.
 func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	start := len(dst)
 	c := w.cache()

@@ -20,13 +20,14 @@ func rawOf(v *slog.Value) *rawValue { return (*rawValue)(unsafe.Pointer(v)) }
 
 func (r *rawValue) text() string { return unsafe.String((*byte)(r.ptr), int(r.num)) }
 
-// any returns the field of Value that has the type typ. See [Shape.kindAny].
+// any returns the field any of the slog.Value, which consists of typ and ptr. See [Shape.kindAny].
 func (r *rawValue) any() any { return *(*any)(unsafe.Pointer(&r.typ)) }
 
 func (r *rawValue) kind() slog.Kind { return *(*slog.Kind)(r.ptr) }
 
-// rawText and rawNumber are the field typ of a text and of a number. If this version of log/slog has
-// another layout, they are equal and equal no type, and attrsJSON calls the methods of Value.
+// rawText and rawNumber are the values of the field typ in a text and in a number. If this version
+// of log/slog has another layout, both are an address that occurs in no Value, and attrsJSON calls
+// the methods of Value.
 var rawText, rawNumber = rawTypes()
 
 func rawTypes() (text, number unsafe.Pointer) {

@@ -471,7 +471,7 @@ func (f *Field) valueIn(v reflect.Value) (reflect.Value, bool) {
 	return v, true
 }
 
-// In reports whether f exists in MessagePack, if forward is set, or in JSON, if it is not.
+// In reports whether f is written in MessagePack (if forward is true) or in JSON (if it is false).
 func (f *Field) In(forward bool) bool { return forward && f.Msg != "" || !forward && f.JSON != "" }
 
 // omits reports whether the options of f omit the value v.

@@ -39,8 +39,8 @@ type Style struct {
 	Labels   *Labels // logfmt only; may be nil
 }
 
-// Labels are the rules for the logfmt lines of package loki. Values other than errors have the text
-// of labels, and duplicate keys are renamed.
+// Labels are the rules for the logfmt lines of package loki. Values other than errors have the same
+// text as in a label of Loki, and duplicate keys are renamed.
 type Labels struct {
 	Values *Values                       // its AppendText returns the text of a value
 	Rename func(key string) string       // returns another name for a key

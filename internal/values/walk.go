@@ -92,9 +92,8 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	return dst
 }
 
-// rename returns a name for the key of an attribute such that the line has no duplicate keys. If
-// the attribute is an error, its additional keys, which consist of the name and a suffix, are also
-// unique.
+// rename returns a name for an attribute that is unique in the line. If the attribute is an error,
+// the additional keys of the error, which are the name with a suffix, are also unique.
 func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 	var suffixes []string
 	if v.Kind() == slog.KindAny {
@@ -122,7 +121,8 @@ func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 // maxTaken is the maximum number of keys whose memory is reused.
 const maxTaken = 512
 
-// take adds a key to w.Taken and reports whether it is new. dst provides memory.
+// take adds a key to w.Taken and reports whether it is new. It uses the spare capacity of dst as
+// scratch memory.
 func (w *Walker) take(dst []byte, key, suffix string) bool {
 	name := w.keyText(dst, key, suffix)[len(dst):]
 	h := HashKey(bytes.Trim(name, " =")) // HashKey gets the key without separators

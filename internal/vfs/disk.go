@@ -20,9 +20,9 @@ var ErrPower = errors.New("vfs: the power is lost")
 // A Disk is a directory of the real file system with a simulated loss of power. It can run code
 // that uses files in ways [FS] does not support. A [Mem] tracks which content is on stable storage.
 //
-// Other code may change names, for example by a rename; the next operation detects that. The order
-// of several such changes is unknown, so names reach stable storage in order ([Mem.Ordered]).
-// Locked files and files that end in .lock are not on the disk.
+// Other code may change names in the directory, for example by a rename; the next operation of the
+// Disk detects this. Name changes reach stable storage in order ([Mem.Ordered]). Locked files and
+// files that end in .lock are not simulated.
 type Disk struct {
 	// Full makes some writes fail with ENOSPC. Failing makes some syncs fail with EIO. Both must be
 	// set before the first use.
@@ -45,8 +45,8 @@ type Disk struct {
 }
 
 // NewDisk returns a Disk with the power on. It replaces the content of root with the files in mem,
-// which may be nil, and uses mem from then on. r decides which parts without a sync survive and
-// which operations fail.
+// which may be nil, and uses mem from then on. r decides which unsynced changes survive the loss of
+// power and which operations fail.
 func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	d := &Disk{
 		root: root, r: r, keep: []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)],
@@ -164,7 +164,8 @@ func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	return now
 }
 
-// updateNames repeats in mem all changes of names below the root. The caller holds d.mu.
+// updateNames applies to mem all name changes below the root since the last call. The caller holds
+// d.mu.
 func (d *Disk) updateNames() {
 	now := d.walk()
 	for _, was := range slices.Sorted(maps.Keys(d.files)) {

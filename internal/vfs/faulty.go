@@ -52,8 +52,9 @@ type Faulty struct {
 
 // NewFaulty returns a Faulty over fs. hook is called before every operation and must not use the
 // Faulty. If it returns a nil error, the operation runs. If it returns an error, the operation
-// returns that error and does not run, except that a write stores the first n bytes of its data.
-// [ErrKilled] also kills the process, like [Faulty.Kill]. A nil hook fails no operation.
+// returns that error and does not run, except that a write stores the first n bytes of its data. If
+// the error is [ErrKilled], the process also counts as killed, as after [Faulty.Kill]. A nil hook
+// fails no operation.
 func NewFaulty(fs FS, hook func(Call) (n int, err error)) *Faulty {
 	return &Faulty{fs: fs, hook: hook}
 }
@@ -65,8 +66,8 @@ func (f *Faulty) SetHook(hook func(Call) (n int, err error)) {
 	f.hook = hook
 }
 
-// Kill kills the process: every later operation returns [ErrKilled], and its locks are released.
-// Written data is kept.
+// Kill simulates the death of the process that uses f: every later operation returns [ErrKilled],
+// and the locks of the process are released. Written data is kept.
 func (f *Faulty) Kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +84,8 @@ func (f *Faulty) killLocked() {
 }
 
 // NoSpace returns a hook that allows writes of capacity bytes in total. A write that exceeds the
-// rest stores as many bytes as possible and fails with ENOSPC. Each call of free allows n more
-// bytes.
+// rest stores as many bytes as possible and fails with ENOSPC. Each call of the function free
+// allows n more bytes.
 func NoSpace(capacity int) (hook func(Call) (int, error), free func(n int)) {
 	var mu sync.Mutex
 	available := capacity

@@ -78,7 +78,7 @@ type System interface {
 	OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error)
 }
 
-// An Appender is an open file whose writes append to the end of the file at that time.
+// An Appender is an open file in which each write goes to the current end of the file.
 type Appender interface {
 	io.WriteCloser
 	// Sync writes content and size to stable storage.
@@ -86,7 +86,7 @@ type Appender interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// A File is an open file without an offset.
+// A File is an open file without a current offset: each read and write specifies its own.
 type File interface {
 	io.ReaderAt
 	io.WriterAt

@@ -10,8 +10,9 @@ import (
 // clock rarely changes. The offset is measured again after clockResync. Therefore a change of the
 // wall clock is visible within that time.
 //
-// Between two measurements, the returned times increase like the monotonic clock. A measurement
-// decreases them only if the offsets differ by more than the time between reading the two clocks.
+// Between two measurements, the returned times increase like the monotonic clock. After a
+// measurement, the returned time can be earlier than before, but only if the new and the old offset
+// differ by more than the time between reading the two clocks.
 type clock struct {
 	// offset is the difference between the wall clock, in Unix nanoseconds, and the nanoseconds
 	// since clockBase. It is valid while the nanoseconds since clockBase are in [until-clockResync,
@@ -57,8 +58,8 @@ func (c *clock) now() time.Time {
 	return c.measure(m, until)
 }
 
-// measure reads both clocks and stores their difference. m is the monotonic time immediately
-// before.
+// measure reads both clocks and stores their difference. m is the monotonic time just before the
+// call.
 func (c *clock) measure(m, until int64) time.Time {
 	t := time.Now()
 	if t == t.Round(0) {

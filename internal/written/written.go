@@ -12,8 +12,8 @@ import (
 const MaxIdle = 8
 
 // All passes p to w, in several calls of Write if w accepts only a part. After each call it adds
-// the number of written bytes to done, because the next call may panic. If lied is not nil, All
-// calls it for each invalid result that [Count] finds.
+// the number of written bytes to done, because the next call may panic. All calls the function
+// lied, which may be nil, for each invalid result that [Count] finds.
 func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	for idle := 0; len(p) > 0; {
 		count, err := w.Write(p)

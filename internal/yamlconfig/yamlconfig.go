@@ -130,8 +130,8 @@ func (l *layout) load(dst, src reflect.Value) {
 	}
 }
 
-// store sets the struct dst to the values of src, of type l.typ. It calls renamed for each old name
-// in given. If the new name is also given, its value is used.
+// store sets the struct dst to the values of src, of type l.typ. It calls the function renamed for
+// each old name in given. If the new name is also given, its value is used.
 func (l *layout) store(src, dst reflect.Value, given map[string]any, renamed func(old, now string)) {
 	for i, f := range l.fields {
 		value, ok := given[f.key]
