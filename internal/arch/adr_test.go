@@ -10,7 +10,7 @@ import (
 )
 
 // docs/adr contains at most 25 pages. Its index lists all of them. Every reference to a decision
-// has the number of a page.
+// has the number of an existing page.
 func TestReferencesToDecisionsExist(t *testing.T) {
 	const root, most = "../..", 25
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/[0-9]*.md"))

@@ -164,7 +164,7 @@ func TestCoreLinksNoHTTP(t *testing.T) {
 }
 
 // programOrder lists the packages of the program from the lowest to the highest. A package imports
-// only lower ones, and tool and run do not import each other.
+// only lower ones, and the packages tool and run do not import each other.
 var programOrder = []string{"exit", "console", "process", "setting", "dest", "output", "intake", "input", "config", "tool", "run", "program"}
 
 // A package of the program imports only packages before it in programOrder; see docs/adr/0051.

@@ -176,8 +176,8 @@ type testFunc struct {
 	env [][]string
 }
 
-// traits are the properties of all functions of a name in the test files of a folder. They do not
-// include the properties of the called functions.
+// traits are the properties of all functions that have the same name in the test files of a folder.
+// They do not include the properties of the functions that these call.
 type traits struct {
 	plain, budget bool
 	env           [][]string
@@ -357,8 +357,8 @@ func tierOf(all []testCommand, f *testFunc) tier {
 	return cheapest
 }
 
-// unset lists variables that no target sets. They name programs that a contributor has installed,
-// or select the child process of another test.
+// unset lists environment variables that no target of the Makefile sets. They name programs that a
+// contributor has installed, or select the child process of another test.
 var unset = []string{"FLUENTD", "FLUENTBIT", "FOREBAY_CRASH"}
 
 // Each test runs in make check, except the tests of integration and those that need a variable.

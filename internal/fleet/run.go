@@ -271,7 +271,7 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	}
 	rest := len(f.due)
 	for end = f.Outage; rest > 0; {
-		// No records flow during the outage.
+		// The first step begins at the end of the outage, because no record is delivered earlier.
 		end += step
 		for len(f.due) > 0 && f.due[0].at < end {
 			a := f.due[0]

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// copyASCIIWords and copyASCIIVectors stop at the first byte that must not be copied unchecked, at
-// every position and length. They do not write beyond dst.
+// copyASCIIWords and copyASCIIVectors stop at the first control character, '"', '\\' or non-ASCII
+// byte, at every position and length. They do not write beyond dst.
 func TestCopyASCII(t *testing.T) {
 	variants := map[string]func(dst, src *byte, n int) int{"words": copyASCIIWords}
 	if haveVectors {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// AppendShallow makes deeper values text, and Nested returns their depth.
+// AppendShallow turns deeper arrays and maps into text, and Nested returns the depth of a value.
 func TestShallow(t *testing.T) {
 	deep := func(n int) []byte { return append(bytes.Repeat([]byte{0x91}, n), 1) }
 	for _, tt := range []struct {

@@ -20,7 +20,7 @@ type record struct {
 
 // A suspectEvidence is the evidence against a suspect, counted by the model.
 type suspectEvidence struct {
-	failures int       // number of failed probes since then in which only the suspect failed
+	failures int       // number of probes, counted from since, in which only the suspect failed
 	since    time.Time // time at which the suspect was found; for a parked suspect, the last time at which the server failed during a probe of it
 }
 
@@ -375,8 +375,9 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// A single bad record among 400 is found, and no other record is dropped. The search takes a minute
-// if the record ends the session, and half an hour if the server stops answering for 30 s.
+// A single bad record among 400 is found, and no other record is dropped. The search takes at most
+// a minute if the record ends the session, and at most half an hour if the server stops answering
+// for 30 s.
 func TestPoisonIsFound(t *testing.T) {
 	for _, silent := range []time.Duration{0, 30 * time.Second} {
 		for _, at := range []uint64{2, 200, 400} {

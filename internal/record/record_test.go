@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// parse returns the event of a line. Times without a zone are in UTC, and Now is not set.
+// parse returns the event of a line. Times without a zone are in UTC, and Parser.Now is nil.
 func parse(f Format, line string) Event {
 	p := Parser{Format: f, Location: time.UTC}
 	var ev Event
@@ -293,7 +293,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
-	// If Options.Now is nil, the current time is used.
+	// If Parser.Now is nil, the current time is used.
 	if ev := parse(Text, "1234567890 x"); !ev.Time.IsZero() {
 		t.Error(ev.Time)
 	}
@@ -456,7 +456,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The expected numbers of lines with a level in the sample logs were counted with grep.
+// Parse finds as many lines with each level in the sample logs as grep does.
 func TestSampleLogs(t *testing.T) {
 	for name, want := range map[string]map[slog.Level]int{
 		"Apache":    {slog.LevelInfo: 1405, slog.LevelError: 595},

@@ -140,8 +140,8 @@ func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	}
 }
 
-// JSON stays valid, names matched by a rule lose their values, and a text without names does not
-// change.
+// JSON stays valid, the values of names that a rule matches are removed, and a text without such
+// names does not change.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{
 		`{"pin":1}`, `[{"a":"b","pin":{"x":[1]}}]`, `"pin":"`, `"{\"pin\":1}"`, `{"pin":`, `"`, `\"`, `{"a":{"pin":"` + "\xff" + `"}}`, `"pin" : x"`, `{"p\u0069n":1}`,

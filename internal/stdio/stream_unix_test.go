@@ -225,7 +225,7 @@ func TestStreamReaderGone(t *testing.T) {
 }
 
 // If the reader stops reading, send ends when its context ends. The next send completes the partly
-// written record, or ends its line if the record is not in the batch.
+// written record, or writes a newline after it if the record is not in the batch.
 func TestStreamStalled(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		r, w := pipe(t)

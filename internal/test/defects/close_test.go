@@ -70,8 +70,8 @@ func outcomeBeyondBatch(tb testing.TB) {
 // closeTime is the default deadline of Close.
 const closeTime = 5 * time.Second
 
-// checkKept calls end, which closes an output with n records in the spool. Close must return nil in
-// time and keep the records.
+// checkKept calls the function end, which closes an output with n records in the spool. Close must
+// return nil in time and keep the records.
 func checkKept(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	tb.Helper()
 	start := time.Now()
@@ -87,8 +87,8 @@ func checkKept(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	}
 }
 
-// closeLosing calls end, which closes an output with n records in memory while its destination is
-// down. Close must report the records as lost, and return in time.
+// closeLosing calls the function end, which closes an output with n records in memory while its
+// destination is down. Close must report the records as lost, and return in time.
 func closeLosing(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	tb.Helper()
 	start := time.Now()
@@ -111,7 +111,7 @@ func closeKeptForward(tb testing.TB) {
 	checkKept(tb, 1000, func() (batch.Report, error) { return s.Output.Shutdown(context.Background()) })
 }
 
-// inSpool waits until all n pending records of a are in its spool.
+// inSpool waits until the output a has n pending records, all of them in its spool.
 func inSpool(tb testing.TB, a accounter, n uint64) {
 	tb.Helper()
 	if !await(time.Minute, func() bool { return a.Account().Pending.Spill == n && a.Account().Pending.Total() == n }) {

@@ -51,8 +51,8 @@ func noAckReset(tb testing.TB) {
 	}
 }
 
-// unansweredForward posts 1000 records. The server reads them and does not answer. Then
-// unansweredForward closes the Logger.
+// unansweredForward posts 1000 records. The server reads them and does not answer. Then the Logger
+// is closed.
 func unansweredForward(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)
@@ -143,8 +143,8 @@ func unknownHanging(tb testing.TB) {
 	}
 }
 
-// hangingForward closes a Logger without a spool while the connection hangs. The contexts have a
-// deadline, are canceled, or have expired.
+// hangingForward closes a Logger without a spool while the connection hangs. It tries a context
+// with a deadline, one that is canceled, and one that has expired.
 func hangingForward(tb testing.TB) {
 	for _, end := range []func() (context.Context, context.CancelFunc){
 		func() (context.Context, context.CancelFunc) {

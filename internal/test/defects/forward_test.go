@@ -124,7 +124,7 @@ func logger(tb testing.TB, dial dialer, set func(c *forwardOutput)) *fluent.Logg
 	return l
 }
 
-// post posts records numbered first to last.
+// post posts a record for each number from first to last.
 func post(tb testing.TB, l *fluent.Logger, first, last int) {
 	tb.Helper()
 	for n := first; n <= last; n++ {
@@ -145,7 +145,8 @@ func settled(a accounter, limit time.Duration) batch.Account {
 	return a.Account()
 }
 
-// await waits up to limit until ok returns true, and returns the last result of ok.
+// await calls the function ok until it returns true, or until limit has passed. It returns the last
+// result.
 func await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

@@ -173,7 +173,7 @@ func lokiHandler(tb testing.TB, at *lokiServer, set func(c *lokiOutput), opts ..
 	return h
 }
 
-// closeSoon calls end, which closes an output, with a deadline of one second.
+// closeSoon calls the function end, which closes an output, with a deadline of one second.
 func closeSoon(end func(context.Context) (batch.Report, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -183,7 +183,7 @@ func closeSoon(end func(context.Context) (batch.Report, error)) {
 // line returns the text of line n.
 func line(n int) string { return "line-" + strconv.Itoa(n) + "-" }
 
-// write logs lines numbered first to last.
+// write calls log for each line number from first to last.
 func write(log *slog.Logger, first, last int, attrs ...any) {
 	for n := first; n <= last; n++ {
 		log.Info(line(n), attrs...)

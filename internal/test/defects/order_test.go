@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A slowError is a connection error whose first call of Error closes the channel asked and then
-// sleeps.
+// A slowError is a connection error. The first call of its method Error closes the channel asked
+// and then sleeps.
 type slowError struct {
 	once  sync.Once
 	asked chan struct{}

@@ -260,8 +260,8 @@ func routerEvents(tb testing.TB) {
 	}
 }
 
-// markerLevel makes the output drop records, and checks the stream of the gap marker that reports
-// the drops.
+// markerLevel makes the output drop records, and checks the stream of the gap marker, the record
+// that reports the drops.
 func markerLevel(tb testing.TB) {
 	var mu sync.Mutex
 	var markers []string
@@ -306,8 +306,7 @@ func markerLevel(tb testing.TB) {
 	}
 }
 
-// unansweredLoki logs 1000 lines. Loki stores them and does not answer. Then unansweredLoki closes
-// the output.
+// unansweredLoki logs 1000 lines. Loki stores them and does not answer. Then the output is closed.
 func unansweredLoki(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)
