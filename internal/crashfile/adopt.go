@@ -46,9 +46,9 @@ type Adoption struct {
 	Own  string // the path of this process's file, which is skipped
 	Dict batch.Dictionary
 	Held HeldBy
-	// Codec is the destination's codec, and Form the Form of its records. Other returns the codec
-	// for another Form, and whether the destination accepts records in that Form. If Other is nil,
-	// no other Form is accepted.
+	// Codec is the destination's codec, and Form is the wire format of its records. The function
+	// Other returns the codec for another Form, and whether the destination accepts records in that
+	// Form. If it is nil, no other Form is accepted.
 	Codec batch.Codec
 	Form  Form
 	Other func(contentType string, schema uint32) (batch.Codec, bool)
@@ -112,7 +112,7 @@ func (o *Orphan) Refuse(path string, err error) (r Refusal) {
 	return r
 }
 
-// codecOf sets o.Codec. If the destination does not accept the records, codecOf returns the reason.
+// codecOf sets o.Codec. If the destination does not accept the records, it returns the reason.
 func (a *Adoption) codecOf(o *Orphan) error {
 	if o.Codec = a.Codec; len(o.Records) == 0 || o.ContentType == a.Form.ContentType && o.Schema <= a.Form.Schema {
 		return nil

@@ -14,8 +14,8 @@ import (
 type HeldBy func(origin [16]byte, first, last uint64) []layout.Tickets
 
 // omitHeld removes the records that the consumer has on disk. Such records exist if the process was
-// killed after the consumer had accepted them and before the file was updated. omitHeld calls the
-// consumer only once, because the consumer may forget records that it settles.
+// killed after the consumer had accepted them and before the file was updated. omitHeld asks the
+// consumer only once, because the consumer may forget records after it has delivered them.
 func (o *Orphan) omitHeld() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []layout.Tickets

@@ -109,8 +109,8 @@ type Result struct {
 	SpoolTotal int64   // sum of the largest sizes of all spools
 	SpoolNeed  int64   // smallest Config.SpoolBytes at which no host drops records
 
-	// Attempts is the number of attempts to connect of all hosts in each second. The outage ends at
-	// the beginning of the second with index Outage.
+	// Attempts is the number of connection attempts of all hosts, for each second. The outage ends
+	// at the beginning of the second with index Outage.
 	Attempts  []int
 	Outage    int
 	Peak      int // largest number of attempts in one second after the outage
@@ -232,9 +232,9 @@ func (c *Config) busiest(partitions int) (most int) {
 	return most
 }
 
-// Plan returns the smallest number of partitions with which all hosts catch up within catchUp after
-// the end of the outage. It assumes that the last host reconnects at [Config.Back]. The field
-// Partitions is ignored.
+// Plan returns the smallest number of partitions with which all hosts catch up within the duration
+// catchUp after the end of the outage. It assumes that the last host reconnects at [Config.Back].
+// The field Partitions is ignored.
 func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	with := *c
 	with.Partitions = 1

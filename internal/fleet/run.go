@@ -314,7 +314,7 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 
 // cuts divides a step into parts and returns their end times. A part ends when a host becomes
 // ready. If more than cutsOfStep hosts become ready, some parts are merged. The last part ends at
-// end.
+// the time end.
 func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	f.cut = f.cut[:0]
 	for _, i := range hosts {
@@ -334,7 +334,7 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 }
 
 // share divides a sending capacity, in records, among the hosts that are catching up. It returns
-// the hosts that still have more than negligible waiting records at the time end. No host receives
+// the hosts whose number of waiting records at the time end exceeds negligible. No host receives
 // more capacity than it can use; the remaining hosts share the rest.
 func (f *fleet) share(hosts []int, capacity float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
@@ -361,8 +361,9 @@ func (f *fleet) share(hosts []int, capacity float64, begin, end time.Duration, n
 }
 
 // level returns the fair share of each host: the largest number of records per host for which the
-// capacity is sufficient, or infinity if it is sufficient for all wants. A host that wants less
-// than its share receives what it wants.
+// capacity is sufficient. wants contains the number of records that each host can send; a host that
+// can send less than the share receives only this number. If the capacity is sufficient for all,
+// the share is infinity.
 func level(wants []float64, capacity float64) float64 {
 	fair := capacity / float64(len(wants))
 	for {

@@ -19,7 +19,7 @@ const (
 // at a time.
 type Prober struct {
 	// First is a probe without records. It is sent while there is no reference record. If First is
-	// nil, no probe is sent until there is one.
+	// nil, no probe is sent without a reference record.
 	First []byte
 	// Message returns the text of a response, for errors. Accepts reports whether the server has
 	// accepted the probe, or has rejected it only because it contains no record.
@@ -32,7 +32,8 @@ type Prober struct {
 }
 
 // Keep is called when the server has accepted a request, at the time now. If the reference record
-// is old, Keep replaces it. appendOne appends a request with one record of the accepted request.
+// is old, Keep replaces it. The function appendOne appends a request that contains one record of
+// the accepted request.
 func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
 		if body := appendOne(nil); len(body) <= maxReferenceBytes {

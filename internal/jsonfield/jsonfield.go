@@ -18,7 +18,7 @@ type Name struct {
 // Visible returns the indexes of the fields that are written, in ascending order. Of several fields
 // with the same name, the field with the smallest depth is written. At equal depth, a field whose
 // name comes from a tag is written. If several fields are left, none of them is written. A field
-// for which name returns false has no name and is always written.
+// for which the function name returns false has no name and is always written.
 func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	names := make([]Name, len(fields))
 	same := map[string][]int{}

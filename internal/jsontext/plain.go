@@ -114,8 +114,9 @@ func appendTextSlow(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// AppendShown appends s. It escapes the characters that must not be shown unchanged with \u and, if
-// quotes is set, with the escapes of JSON.
+// AppendShown appends s and escapes the characters that must not be shown unchanged, such as
+// control characters. If quotes is set, it also escapes all characters that JSON requires to be
+// escaped.
 func AppendShown(dst []byte, s string, quotes bool) []byte {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Of returns the label name for name. Every character that the grammar does not allow becomes "_".
-// A name that begins with a digit gets a "_" in front. Loki reserves names that begin with "__", so
-// only one "_" at the start is kept. An empty name becomes "_".
+// Of converts name to a valid label name. Every character except ASCII letters, digits and "_"
+// becomes "_". A name that begins with a digit gets a "_" in front. Loki reserves names that begin
+// with "__", so only one "_" at the start is kept. An empty name becomes "_".
 func Of(name string) string {
 	for i := range len(name) {
 		if !allowed(name[i], i == 0) || i == 1 && name[:2] == "__" {
@@ -21,7 +21,7 @@ func Of(name string) string {
 	return name
 }
 
-// Tail replaces the name buf[start:] with its label name, like [Of]. It returns buf, which may be
+// Tail converts the name buf[start:] to a valid label name, like [Of]. It returns buf, which may be
 // reallocated.
 func Tail(buf []byte, start int) []byte {
 	if len(buf) == start || buf[start] >= '0' && buf[start] <= '9' {
@@ -46,7 +46,7 @@ func Tail(buf []byte, start int) []byte {
 	return buf[:start+len(name)]
 }
 
-// allowed reports whether c is allowed in a label name. first reports whether c is its first byte.
+// allowed reports whether the byte c is allowed in a label name or, if first is true, at its start.
 func allowed(c byte, first bool) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || !first && c >= '0' && c <= '9'
 }

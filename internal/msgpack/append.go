@@ -216,7 +216,8 @@ type Pairer interface {
 }
 
 // AppendMap appends m in no particular order. It appends pairs with integers and, if dst has enough
-// capacity, short ASCII strings. p appends all other pairs, and an error of p ends the call.
+// capacity, short ASCII strings. The Pairer p appends all other pairs, and an error of p ends the
+// call.
 //
 // Most records contain only integers and short ASCII strings. AppendMap appends them without calls
 // of AppendStr, and checks the bytes of a key and its value together.

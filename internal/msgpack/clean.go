@@ -11,8 +11,8 @@ import (
 // keys are str, its strings are UTF-8, its floats are finite, and EventTime is its only ext type.
 // See [AppendClean].
 
-// IsClean reports whether the value at the beginning of b is clean. It returns an error if
-// the value is malformed or followed by further bytes.
+// IsClean reports whether every receiver of the Forward protocol accepts the value b unchanged. It
+// returns an error if the value is malformed or followed by further bytes.
 func IsClean(b []byte) (bool, error) {
 	rest, err := Skip(b)
 	if err != nil {
@@ -25,8 +25,8 @@ func IsClean(b []byte) (bool, error) {
 	return ok, nil
 }
 
-// clean reports whether the value at the beginning of b is clean. b must be well-formed. rest is
-// meaningful only if ok is true.
+// clean implements IsClean for the value at the beginning of b, which must be well-formed, and
+// returns the rest of b. rest is meaningful only if ok is true.
 func clean(b []byte) (rest []byte, ok bool) {
 	t, b, _ := Next(b)
 	switch t.Kind {
@@ -60,10 +60,11 @@ func clean(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// AppendClean appends the value at the beginning of b in clean form and returns the rest of b. Keys
-// that are not strings become their JSON text. Each invalid byte of UTF-8 becomes U+FFFD. NaN and
-// the infinities become text. The time values of the Go package msgp (ext 5) and of MessagePack
-// (ext -1) become RFC 3339 text. Other ext values become binary data.
+// AppendClean appends the value at the beginning of b in a form that every receiver of the Forward
+// protocol accepts, and returns the rest of b. Keys that are not strings become their JSON text.
+// Each invalid byte of UTF-8 becomes U+FFFD. NaN and the infinities become text. The time values of
+// the Go package msgp (ext 5) and of MessagePack (ext -1) become RFC 3339 text. Other ext values
+// become binary data.
 func AppendClean(dst, b []byte) (out, rest []byte, err error) { return appendClean(dst, b, 0) }
 
 // appendClean implements AppendClean at the given nesting depth.

@@ -57,8 +57,8 @@ type call struct {
 func (c *Checker) Caller(g int) *Caller { return &c.callers[g] }
 
 // Begin appends the record of the next call to dst, and reads the clock. The caller must make the
-// call immediately after it. The record has n bytes, at least HeaderBytes. Records whose chain is
-// not 0 must arrive in ascending order of chain.
+// call immediately after it. The record has n bytes, at least HeaderBytes. Records with a chain
+// number other than 0 must arrive in ascending order of these numbers.
 func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	r := record{ID: ID{k.id, k.base + uint32(len(k.call))}, chain: chain}
 	k.call = append(k.call, call{})
@@ -203,8 +203,8 @@ func (c *Checker) Check() (Result, error) {
 	return res, first
 }
 
-// Next begins a new round and releases the memory of earlier calls. All records that can still
-// arrive must have arrived. The order is also checked between records of different rounds.
+// Next begins a new round and releases the memory of earlier calls. No record of an earlier round
+// may arrive after it. The order is also checked between records of different rounds.
 func (c *Checker) Next() {
 	for g := range c.callers {
 		k := &c.callers[g]

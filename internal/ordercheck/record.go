@@ -32,8 +32,8 @@ type record struct {
 	chain uint64
 }
 
-// fill contains the bytes that fill records. The content of a record begins at one of 256 offsets
-// in it, which depends on the header.
+// fill contains the bytes that follow the header of a record. They begin at one of 256 offsets in
+// fill, which depends on the header.
 var fill = func() []byte {
 	b := make([]byte, 256+4096)
 	for i := range b {

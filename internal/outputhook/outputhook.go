@@ -15,8 +15,8 @@ import (
 // Causes of the event "spill" if the destination has not failed and memory is not full.
 var (
 	// ErrClosing means that Close no longer waits for the destination, because 70 % of its time
-	// limit, or all of it, has passed. It wraps context.DeadlineExceeded. It is also the cause of
-	// the cancellation of the session's context, and the error that error handlers then receive.
+	// limit, or all of it, has passed. It wraps context.DeadlineExceeded. The context of a session
+	// is then canceled with this cause, and error handlers receive it as the reason.
 	ErrClosing error = closingError{}
 	// ErrBehind means that older records, for instance of an earlier process, are in the spool.
 	// Later records also go to the spool, so that the order is kept.
@@ -49,8 +49,8 @@ var (
 
 	// Refuse counts a record as accepted and as dropped for the reason r. It is for a record that
 	// the producer does not write to the *deliver.Output, for example because it could not be
-	// encoded. If p is not nil, it is the record or a part of it, and Refuse writes a copy to the
-	// dead-letter file, with cause. The error wraps slab.ErrDropped, or batch.ErrClosed after
+	// encoded. If p is not nil, it is the record or a part of it, and Refuse passes a copy to the
+	// dead-letter handler, with cause. The error wraps slab.ErrDropped, or batch.ErrClosed after
 	// Close.
 	Refuse func(output any, p []byte, m batch.Meta, r batch.Reason, cause error) error
 

@@ -41,11 +41,11 @@ const (
 
 // Streams provides a Detector with the state of streams.
 type Streams interface {
-	IsHeld(stream uint32) bool // the records of the stream are not sent
-	Tries(stream uint32) int   // number of consecutive holds after which the stream accepted no record; 0 if it was not held recently
+	IsHeld(stream uint32) bool // the stream is held: sending of its records is paused
+	Tries(stream uint32) int   // number of consecutive pauses after which no record of the stream was accepted; 0 if it was not held recently
 }
 
-// A Detector decides how records are sent while some of them are suspected. It is used by one
+// A Detector decides how records are sent while some of them may be at fault. It is used by one
 // goroutine.
 type Detector struct {
 	jitter  func(lo, hi time.Duration) time.Duration
@@ -147,9 +147,9 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty is called when only parked records remain. It ends a search. If there are no reference
-// records, parked suspects cannot be probed. In that case, Empty returns them, and the caller puts
-// them back into the queue.
+// Empty is called when the queue is empty and only parked suspects remain, which wait outside the
+// queue. It ends a search. Without reference records, parked suspects cannot be probed; Empty then
+// returns them, and the caller puts them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.faultyHead); len(d.refs) == 0 && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
@@ -186,8 +186,8 @@ type Decision struct {
 	Suspect *Suspect      // the record of the Failure is now this suspect; nil: no change
 	Park    bool          // the record is removed from the queue and parked
 	Condemn bool          // the record is at fault and is dropped
-	Hold    bool          // the stream of the record is held
-	After   time.Duration // minimum duration of the hold
+	Hold    bool          // the stream of the record is held: sending of its records is paused
+	After   time.Duration // minimum duration of the pause
 }
 
 // Failed returns the consequence of f.

@@ -57,7 +57,7 @@ func (r references) forStream(stream uint32) *batch.Batch {
 }
 
 // forOtherStream returns the latest reference record of a stream other than the given one, or nil.
-// It prefers streams that are not held.
+// It prefers streams that are not held, that is, paused.
 func (r references) forOtherStream(stream uint32, held func(uint32) bool) (b *batch.Batch) {
 	for _, k := range r {
 		switch {
@@ -73,7 +73,7 @@ func (r references) forOtherStream(stream uint32, held func(uint32) bool) (b *ba
 
 // silence describes how long a destination takes to answer, and when it did not answer.
 type silence struct {
-	limit time.Duration // timeout of the driver at which a session ended; 0: no session has ended that way
+	limit time.Duration // time after which the driver ended a session because there was no answer; 0: no session has ended that way
 	usual time.Duration // upper bound of the time that recent answers took
 	until time.Time     // no parked suspect is probed before this time
 }

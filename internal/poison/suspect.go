@@ -61,7 +61,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	s.failures++
 	d.finish()
-	c.Failing = len(d.refs) == 0 // only later records can show whether the destination works
+	c.Failing = len(d.refs) == 0 // without a reference record, only later records can show whether the destination works
 	c.After = d.silence.pauseProbes(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
 	others, withoutRef := d.countParked(s.stream)

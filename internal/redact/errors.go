@@ -105,7 +105,8 @@ func (t *texts) Error() string { return t.text }
 // Original implements [values.StandIn].
 func (t *texts) Original() *values.Shape { return t.original }
 
-// Format prints text. For %+v it prints more, the redacted verbose text of the replaced error.
+// Format prints the field text. For %+v it prints the field more, which is the redacted verbose
+// text of the replaced error.
 func (t *texts) Format(s fmt.State, verb rune) {
 	if verb == 'v' && s.Flag('+') {
 		fmt.Fprint(s, t.more)

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// text redacts a text. If the text is JSON, or contains quoted JSON, text replaces the values of
-// matching names. After that, it replaces the matches of the patterns. deep is the number of
+// text redacts a text. If the text is JSON, or contains quoted JSON, the values of matching names
+// are replaced. After that, the matches of the patterns are replaced. deep is the number of
 // enclosing quoted texts.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {

@@ -23,7 +23,7 @@ type filter struct {
 	values.Emitter // the next Emitter; may be nil
 	w              *Walker
 	walk           values.Walk
-	at             span // nodes of the rules for the next value
+	at             span // nodes of the rules that apply to the next value
 	open           []container
 	hide           bool // the next value must be replaced
 	hidden         int  // number of open lists and maps within the hidden value
@@ -33,7 +33,7 @@ type filter struct {
 
 // A container is an open list or map.
 type container struct {
-	at    span // nodes of the rules for the elements of the container
+	at    span // nodes of the rules that apply to the elements
 	mark  int  // length of Walker.nodes before the container
 	inner int  // length of Walker.nodes in the container
 	list  bool
@@ -333,7 +333,7 @@ func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 		seen = s.ByAddr
 	}
 	if seen&(values.HasLogValue|values.HasAppendAttrs|values.HasError) != 0 || s.Kind == values.Pointer && v.IsNil() {
-		return false // the walk examines the result, which is the value in every format
+		return false // the walk calls the method, and every encoder writes its result
 	}
 	out, changed := f.w.methods(receiver(v, s), s.ByAddr, f.at)
 	if !changed {

@@ -328,14 +328,14 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 // hasFuncs reports whether there are functions that receive attributes.
 func (w *Walker) hasFuncs() bool { return len(w.rules.funcs) > 0 }
 
-// same reports whether two values are identical. It calls no methods of the values.
+// same reports whether two values are identical in memory. It calls no methods of the values.
 func same(a, b *slog.Value) bool {
 	type words [unsafe.Sizeof(*a) / unsafe.Sizeof(uintptr(0))]uintptr
 	return *(*words)(unsafe.Pointer(a)) == *(*words)(unsafe.Pointer(b))
 }
 
-// replaceAttr calls the functions for an attribute. If a function panics, the panic becomes the
-// value.
+// replaceAttr calls the functions of Config.Funcs for an attribute. If a function panics, the text
+// of the panic becomes the value.
 func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
 		var groups []string
@@ -350,8 +350,8 @@ func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	return a
 }
 
-// replaceMessage calls the functions for the message and returns the result. If a function returns
-// an empty attribute, the message becomes empty.
+// replaceMessage calls the functions of Config.Funcs for the message and returns the result. If a
+// function returns an empty attribute, the message becomes empty.
 func (w *Walker) replaceMessage(message string) string {
 	a := w.replaceAttr(slog.String(slog.MessageKey, message))
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {

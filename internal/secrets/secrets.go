@@ -170,7 +170,7 @@ func wordAround(text string, from, to int) (int, int) {
 }
 
 // delimited returns the range text[from:to] if it is delimited as in a URL or in quotation marks.
-// If it is not, delimited returns an empty range.
+// Otherwise it returns an empty range.
 func delimited(text string, from, to int) (int, int) {
 	if from > 0 && strings.IndexByte(`:/=#?&"`, text[from-1]) >= 0 && (to == len(text) || strings.IndexByte(`@&#"/?:,; `, text[to]) >= 0) {
 		return from, to

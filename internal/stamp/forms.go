@@ -23,7 +23,7 @@ const (
 	audited               // after "audit("
 )
 
-// forms are tried in this order, and the first match is used. The verbs of a layout:
+// forms are tried in this order, and the first match is used. The letters of a layout stand for:
 //
 //	Y y m d   four digits of a year, two digits of a year, month or day
 //	e         a day of one or two digits

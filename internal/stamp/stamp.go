@@ -135,8 +135,8 @@ func mayHaveClock(b []byte) bool {
 	}
 }
 
-// iso reads a time in one of the two most common forms at b[i:], without the table forms. It
-// returns nil if there is no such time.
+// iso reads a time in one of the two most common forms at b[i:]. It is faster than the method read,
+// which interprets a layout. It returns nil if there is no such time.
 func (p *parser) iso(i int, loc *time.Location) *Form {
 	b := p.b[i:]
 	if len(b) < 19 || b[7] != '-' || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
@@ -407,8 +407,8 @@ func (p *parser) zonedYear() bool {
 		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
 }
 
-// amPM reads an optional AM or PM. present reports whether there is one. ok is false if it does not
-// fit the hour.
+// amPM reads an optional AM or PM. present reports whether there is one. ok is false if there is
+// one and the hour is not from 1 to 12.
 func (p *parser) amPM() (ok, present bool) {
 	pm := p.word("PM")
 	if !pm && !p.word("AM") {

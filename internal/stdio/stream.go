@@ -121,7 +121,7 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if s.torn > 0 {
 		if b.First() == s.ticket {
 			skip = s.torn
-		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the outlet has given up the incomplete record, so its line is ended
+		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the incomplete record is not sent again, so its line is ended
 			return s.fail(b, 0, 0, err)
 		}
 		s.torn = 0

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deaths contains the ways in which a process can end without closing its resources. The value is
-// the text that the process prints on standard error. If memory is short, the runtime may be unable
-// to print the text.
+// The keys of Deaths are the ways in which a process can end without closing its resources. The
+// values are the texts that it then prints on standard error. If memory is short, the runtime may
+// be unable to print the text.
 var Deaths = map[string]string{
 	"os.Exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow",
 	"limit": "", "SIGTERM": "", "SIGKILL": "",

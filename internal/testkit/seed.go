@@ -94,8 +94,8 @@ func Rounds(t testing.TB, n, most int) int {
 	return Scale(n, most)
 }
 
-// Scale is Rounds for a number that does not count random cases. If FOREBAY_TORTURE is 0, it
-// returns n.
+// Scale is like Rounds, for a number that does not count random cases. If FOREBAY_TORTURE is 0, it
+// returns n instead of skipping the test.
 func Scale(n, most int) int {
 	times := torture()
 	switch {

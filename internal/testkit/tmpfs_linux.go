@@ -35,8 +35,8 @@ func Tmpfs(t *testing.T, options string) string {
 	return ""
 }
 
-// inNamespace runs the test again in a process with a mount namespace, and ends the test here. It
-// returns if the namespace cannot be created.
+// inNamespace runs the test again in a process with a mount namespace, and ends the calling test.
+// It returns only if the namespace cannot be created.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v")

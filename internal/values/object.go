@@ -3,7 +3,7 @@ package values
 import "log/slog"
 
 // AttrScratch is the memory to which AttrAppenders append their attributes. It is used as a stack,
-// because an attribute may itself be an AttrAppender. A Record owns it.
+// because an attribute may itself be an AttrAppender. Each encode.Record has one.
 type AttrScratch struct {
 	Attrs []slog.Attr
 	more  int // capacity to allocate next time, because the current memory was too small

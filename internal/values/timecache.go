@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Cache is the state that a Record keeps for its next use.
+// Cache is the state that an encode.Record keeps for its next use.
 type Cache struct {
 	Times   Times
 	Scratch AttrScratch
@@ -23,8 +23,8 @@ type Cache struct {
 // the text is copied and the digits of the fraction are added.
 //
 // An entry depends only on the second and the location, so encoders with different formats can
-// share a Record. The time of a record and its time attributes use separate entries, so that they
-// do not replace each other's entry. The zero value is empty.
+// share it. The time of a record and its time attributes use separate entries, so that they do not
+// replace each other's entry. The zero value is empty.
 type Times struct {
 	entries [2]timeEntry
 }
@@ -136,8 +136,9 @@ func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *Times, slot int) []
 	return append(dst[:n], e.zone[:e.zlen]...)
 }
 
-// fill stores the text of the second sec. It returns false if the year does not have four digits,
-// or the zone offset is not in whole minutes.
+// fill stores the text of t in the zone loc, without the fraction. sec is t in seconds since 1970.
+// fill returns false if the year does not have four digits, or the zone offset is not in whole
+// minutes.
 func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	offset := 0
 	if loc != time.UTC {
@@ -202,8 +203,9 @@ func civil(day uint32) (y, m, d uint32) {
 	return y, m, d
 }
 
-// appendUnix appends t as an integer, the number of 1/unit seconds since 1970. The result is exact
-// even beyond the range of int64.
+// appendUnix appends t as an integer, the number of time units since 1970. unit is the number of
+// units in a second, such as 1000 for milliseconds. The result is exact even beyond the range of
+// int64.
 func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	sec, frac := t.Unix(), int64(t.Nanosecond())/(1e9/unit)
 	if limit := math.MaxInt64/unit - 1; sec < limit && sec > -limit {

@@ -39,8 +39,8 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 	return w.AppendReplaced(dst, slog.Attr{Key: key, Value: value}, false)
 }
 
-// AppendValue appends value as JSON, like [Values.AppendMember] without a key. Errors are
-// written as their message, an [AttrAppender] without attributes as {}. value must be
+// AppendValue appends value as JSON, like [Values.AppendMember] without a key. Errors are written
+// as their message, and an [AttrAppender] without attributes is written as {}. value must be
 // resolved.
 func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	w := Walker{Leaf: v.leaf(c), In: &outermost, bare: true}

@@ -30,7 +30,7 @@ type Disk struct {
 
 	root string
 	r    *rand.Rand
-	keep float64 // probability that data without a sync survives; see Mem.CrashClone
+	keep float64 // probability that an unsynced change survives; see Mem.CrashClone
 
 	mu        sync.Mutex // guards the fields below
 	mem       *Mem
@@ -73,7 +73,7 @@ func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	return d, err
 }
 
-// CutPower makes the n-th operation from now lose the power. That operation fails too.
+// CutPower makes the power fail at the n-th operation from now, which also fails.
 func (d *Disk) CutPower(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

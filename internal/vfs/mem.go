@@ -16,8 +16,8 @@ import (
 // PageBytes is the unit in which [Mem.CrashClone] keeps or discards writes.
 const PageBytes = 4096
 
-// Mem is a file system in memory. In addition to the visible state it tracks the state put on
-// stable storage by [File.Sync] and [FS.SyncDir].
+// Mem is a file system in memory. In addition to the visible state, it tracks the state that
+// [File.Sync] and [FS.SyncDir] have written to stable storage.
 //
 // A test that simulates the end of a process uses the same Mem again after [Mem.ReleaseLocks]:
 // nothing is lost. A test that simulates a loss of power uses a [Mem.CrashClone].
@@ -376,8 +376,8 @@ type memFile struct {
 	closed bool
 }
 
-// lock locks f.m for the operation op. If f is closed, or write is set and f is read-only, lock
-// returns an error without locking.
+// lock locks f.m for the operation op. It returns an error without locking if f is closed, or if
+// write is set and f was opened only for reading.
 func (f *memFile) lock(op string, write bool) (unlock func(), err error) {
 	f.m.mu.Lock()
 	switch {
