@@ -357,8 +357,8 @@ func tierOf(all []testCommand, f *testFunc) tier {
 	return cheapest
 }
 
-// unset lists environment variables that no target of the Makefile sets. They name programs that a
-// contributor has installed, or select the child process of another test.
+// unset lists environment variables that no target of the Makefile sets. Such a variable names a
+// program that a contributor has installed, or selects the child process of another test.
 var unset = []string{"FLUENTD", "FLUENTBIT", "FOREBAY_CRASH"}
 
 // Each test runs in make check, except the tests of integration and those that need a variable.

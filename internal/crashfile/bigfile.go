@@ -13,8 +13,8 @@ import (
 
 // A BigFile is the companion file for records larger than a slab. The call that logs such a record
 // writes its frame with write(2) before it returns. The file stays below twice the memory of the
-// slabs: it is truncated when no record is pending, and rewritten without the settled records when
-// it is too large.
+// slabs: it is truncated when no record is pending, and rewritten with only the pending records
+// when it is too large.
 //
 // The methods Note, HasNotes and Close may be called with the lock of the Memory held. That lock is
 // never acquired while mu is held.
@@ -54,7 +54,7 @@ type FrameEvent uint8
 
 const (
 	FrameDue     FrameEvent = iota // the call that logs the record will write the frame
-	FrameSettled                   // the record is settled, and a later Ack will include it
+	FrameSettled                   // the record is delivered or dropped, and a later Ack will include it
 	FrameEvicted                   // the record was dropped by policy and must not be recovered
 )
 
@@ -120,7 +120,7 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	}
 	err = b.applyNotes()
 	i := b.find(s.Ticket)
-	if i < 0 { // the record was settled before its frame was written
+	if i < 0 { // the record was delivered or dropped before its frame was written
 		return err
 	}
 	defer func() {

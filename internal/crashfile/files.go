@@ -99,7 +99,7 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
-	// A missing frame is no damage here: its record may have been settled between the two reads.
+	// A missing frame is no damage here: its record may have been delivered between the two reads.
 	im.Damaged -= im.DamagedBig
 	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil

@@ -70,7 +70,7 @@ type State struct {
 	_        [56]byte
 	Evicted  uint64 // number of records evicted by DropOldest so far
 	Skipped  uint64 // number of evicted records with tickets up to Acked
-	Ahead    uint64 // number of settled records above Acked whose slabs were reused
+	Ahead    uint64 // number of records above Acked that are delivered or dropped, and whose slabs were reused
 	_        [40]byte
 	Damaged  uint64 // set by a recovery: number of records lost by damage, or 1 if the number is not known
 	BigMore  uint64 // number of records with a frame in the companion file that are not listed in Big
@@ -160,8 +160,8 @@ const (
 	// NoDefinition is stored as the length of a stream that has no definition in the dictionary:
 	// stream 0 of a destination without streams.
 	NoDefinition = ^uint32(0)
-	// StreamHeadLen is the size of the header of an entry in the companion file: CRC32C, number,
-	// length.
+	// StreamHeadLen is the size of the header of a stream definition in the companion file: CRC32C,
+	// stream number, length.
 	StreamHeadLen = 12
 )
 

@@ -31,8 +31,9 @@ func (m *Memory) ExpectFrame(ticket uint64) {
 	t.at[ticket] = at
 }
 
-// ForgetFrame removes a settled record from the table. It must be called before Ack for the same
-// ticket, so that a recovery after a kill between the two calls does not expect the frame.
+// ForgetFrame removes a record that is delivered or dropped from the table. It must be called
+// before Ack for the same ticket, so that a recovery after a kill between the two calls does not
+// expect the frame.
 func (m *Memory) ForgetFrame(ticket uint64) {
 	t := &m.frames
 	at, ok := t.at[ticket]

@@ -24,19 +24,20 @@ type Image struct {
 	PID         uint32
 	ContentType string
 	Schema      uint32
-	Acked       uint64 // records up to this ticket were settled and are omitted
+	Acked       uint64 // records up to this ticket were delivered or dropped, and are omitted
 	Streams     map[uint32][]byte
-	// Records are the accepted records that were not settled, in the order of their tickets. Their
-	// Data is memory of the image. (UUID, Ticket) identifies a record permanently.
+	// Records are the accepted records that were neither delivered nor dropped, in the order of
+	// their tickets. Their Data is memory of the image. (UUID, Ticket) identifies a record
+	// permanently.
 	Records []batch.Record
 	// Oversize is the number of Records larger than a slab.
 	Oversize uint64
 
 	// Holes is the number of tickets without a record between Acked and the last record. The other
-	// fields divide it by cause. Evicted: evicted by DropOldest. Settled: settled before records
-	// with lower tickets. HeapOnly: larger than a slab and only in the memory of the process.
-	// Damaged: in slabs with a wrong checksum, or in damaged frames. Unreturned: records of calls
-	// that had not returned.
+	// fields divide it by cause. Evicted: evicted by DropOldest. Settled: delivered or dropped
+	// before records with lower tickets. HeapOnly: larger than a slab and only in the memory of the
+	// process. Damaged: in slabs with a wrong checksum, or in damaged frames. Unreturned: records
+	// of calls that had not returned.
 	Holes, Evicted, Settled, HeapOnly, Damaged, Unreturned uint64
 	// DamagedSlabs is the number of slabs with a wrong checksum. Their records are omitted.
 	DamagedSlabs int

@@ -141,8 +141,8 @@ func (m *Memory) Head(i int) *Head {
 	return (*Head)(unsafe.Pointer(&m.mem[HeadsOff+i*HeadBytes]))
 }
 
-// Ack stores that every ticket up to t is settled. It is called before the memory of those records
-// is reused.
+// Ack stores that all records with tickets up to t are delivered or dropped. It is called before
+// their memory is reused.
 func (m *Memory) Ack(t uint64) {
 	atomic.StoreUint64(&m.state.Acked, t)
 	Point(PointAckHalf)
@@ -163,7 +163,8 @@ func (m *Memory) Skip(n uint64) {
 	}
 }
 
-// SetAhead stores the number of settled records with tickets above Acked whose slabs were reused.
+// SetAhead stores a number of records: those with tickets above Acked that are already delivered or
+// dropped, and whose slabs were reused.
 func (m *Memory) SetAhead(n uint64) {
 	if n != m.ahead {
 		m.ahead = n

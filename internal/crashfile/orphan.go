@@ -154,7 +154,7 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	return &c.Batch
 }
 
-// Persist stores in the file that its records up to ticket are settled.
+// Persist stores in the file that its records up to ticket are delivered or dropped.
 func (o *Orphan) Persist(ticket uint64) {
 	if ticket <= o.Acked {
 		return
@@ -197,8 +197,8 @@ func (o *Orphan) Offered() uint64 {
 	return o.Records[o.next-1].Ticket
 }
 
-// Finish removes the file, whose records are all settled. If the file is damaged, Finish renames it
-// instead.
+// Finish removes the file, whose records are all delivered or dropped. If the file is damaged,
+// Finish renames it instead.
 func (o *Orphan) Finish() {
 	if o.IsDamaged() {
 		_ = SetAside(o.Path)

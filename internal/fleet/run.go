@@ -433,7 +433,7 @@ func spread(d []time.Duration) Spread {
 	return Spread{at(.5), at(.99), at(1)}
 }
 
-// An attempt is the next attempt of a host to connect, and its time.
+// An attempt is the next connection attempt of a host.
 type attempt struct {
 	at   time.Duration
 	host int

@@ -178,9 +178,9 @@ func printablePrefix(text string) string {
 // It returns false for success (2xx) and for rejected records (400, 422), because their details
 // depend on the server.
 //
-//	401, 403, 404, 3xx, …   hold: a change of configuration is needed
-//	408, 425, 429, 5xx      again, after Retry-After
-//	413                     smaller; a record that is refused when it is sent by itself is a dead letter
+//	401, 403, 404, 3xx, …   batch.Hold: a change of configuration is needed
+//	408, 425, 429, 5xx      batch.Again, after Retry-After
+//	413                     batch.Smaller; a record that is too large by itself is a dead letter
 func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	err := p.Refusal(a.Status, message)
 	o := batch.Outcome{Open: batch.All(), Why: err, After: a.After}

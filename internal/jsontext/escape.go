@@ -213,8 +213,9 @@ func escapeRune(s string, i int) (esc string, size int) {
 	return "\ufffd", 1
 }
 
-// The states of spanUTF8. A state is the offset of its successor in an element of utf8Steps, so
-// that a step is a shift. The state fault is its own successor. afterE280 has only four bits, which
+// The states of spanUTF8. For each byte, utf8Steps has a word that contains the successor of each
+// state. The value of a state is the offset in bits of its successor in the word, so a step is a
+// shift. The state fault is its own successor. The last state, afterE280, has only four bits, which
 // is sufficient for its successors fault, atChar and tail1.
 const (
 	fault  = 6 * iota // invalid UTF-8, or must be escaped
@@ -230,7 +231,7 @@ const (
 	afterE280 // U+2028 and U+2029 must be escaped
 )
 
-// utf8Steps has an element for each byte. It contains the successor of each state.
+// utf8Steps has a word for each byte. The word contains the successor of each state.
 var utf8Steps = func() (t [256]uint64) {
 	for b := range t {
 		step := func(from, to uint64) { t[b] |= to << from }

@@ -141,7 +141,7 @@ func (s *Set) Close() {
 // sets is the pool of Sets without open objects.
 var sets = sync.Pool{New: func() any { return new(Set) }}
 
-// Get returns a Set without an open object from a pool. The caller frees it.
+// Get returns a Set from a pool. No object is open in it. The caller must call Free.
 func Get() *Set { return sets.Get().(*Set) }
 
 // Free closes all objects and returns s to the pool.

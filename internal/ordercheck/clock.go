@@ -6,8 +6,8 @@ import (
 )
 
 // A Clock provides the times of calls. If call A returned before call B began, the result of After
-// for A must not be greater than the result of Before for B. If it is less, A must have returned
-// before B began. Both methods may be called from any goroutine.
+// for A must not be greater than the result of Before for B. If the result for A is less, A must
+// have returned before B began. Both methods may be called from any goroutine.
 type Clock interface {
 	Before() int64 // called immediately before a call
 	After() int64  // called immediately after the call has returned

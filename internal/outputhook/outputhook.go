@@ -59,7 +59,7 @@ var (
 	SetErrorHandler func(output, handler any)
 
 	// SetSpill sets the spool of an Output that is created with a *deliver.Options and without a
-	// SpoolDir. spill has the methods of deliver.spill. It is for tests.
+	// SpoolDir. The value spill implements the interface deliver.spill. SetSpill is for tests.
 	SetSpill func(options, spill any)
 
 	// Direct returns a function that sends batches to a deliver.Destination without retries, for

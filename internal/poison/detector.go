@@ -134,7 +134,8 @@ func (d *Detector) Search(n int) {
 	d.enter(Pieces, nil, 0)
 }
 
-// Progress is called when n records at the head of the queue are settled, parked or dropped.
+// Progress is called when the first n records have left the queue: they are delivered, dropped or
+// parked.
 func (d *Detector) Progress(n int) {
 	if d.faultyHead == 0 || n == 0 {
 		return

@@ -147,8 +147,8 @@ func (d *Detector) dueSuspect(now time.Time) *Suspect {
 	return nil
 }
 
-// Forget is called when s, which may be nil, is settled or dropped, or waits because its stream is
-// held.
+// Forget is called when s, which may be nil, is delivered or dropped, or waits because its stream
+// is held (paused).
 func (d *Detector) Forget(s *Suspect) {
 	if i := slices.Index(d.suspects, s); i >= 0 {
 		d.suspects = slices.Delete(d.suspects, i, i+1)

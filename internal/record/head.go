@@ -470,8 +470,8 @@ func prefixLevel(line []byte) (f find) {
 }
 
 // android matches the formats of logcat: -v brief and -v time (I/Tag( 12):), and -v threadtime,
-// whose columns end with the letter. Each can include a user: a number, an app such as u0_a12 or an
-// Android user name. The last alternative requires a tag after the letter.
+// whose columns end with the letter. Each format can include a user: a number, an app such as
+// u0_a12 or an Android user name. The last alternative requires a tag after the letter.
 var android = lazy.Regexp(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + androidUser + `: *)?\d+\):` +
 	`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + androidUser + ` +\d+ +\d+ +([A-Z]) .*:)`)
 

@@ -62,7 +62,8 @@ type Rules struct {
 	matchable sync.Map // from *values.Shape to bool: cached results of mayMatch
 }
 
-// A node is a node in the tree of paths, which branches at each name of a path.
+// A node is one name of a path. Paths with the same first names share these nodes, so the nodes
+// form a tree.
 type node struct {
 	next map[string]*node // children by the next name, in folded case
 	star *node            // child for the name *, which matches any name
@@ -243,7 +244,7 @@ func fold(dst []byte, s string) []byte {
 	return dst
 }
 
-// matches reports whether a key matches a name without dots, in folded case.
+// matches reports whether a key of the rules matches a name without dots, which is in folded case.
 func (r *Rules) matches(folded []byte) bool {
 	if r.lens>>min(len(folded), 63)&1 != 0 && r.keys[string(folded)] {
 		return true

@@ -24,8 +24,8 @@ type Match struct {
 	zone     *time.Location // zone of a time without a year
 }
 
-// In adds the year to a time without one. It is the latest year in which the time is not after
-// limit. In tries eight years, because 29 February may be that long ago.
+// In returns the time of m, which has no year, in the latest year in which it is not after limit.
+// Eight years are tried, because 29 February may be that long ago.
 func (m *Match) In(limit time.Time) time.Time {
 	t := m.Time
 	limit = limit.In(m.zone)

@@ -8,7 +8,7 @@ import (
 )
 
 // A Model tracks the records that a producer sends to one destination. It computes the expected
-// account from the records that the destination, the handlers and the spill have received.
+// account from the records that the destination, the error handlers and the spool have received.
 type Model struct {
 	mu       sync.Mutex
 	accepted uint64 // the records with tickets 1 to accepted were sent

@@ -201,8 +201,8 @@ func (w *Walker) release() {
 	w.names = nil
 }
 
-// path returns the names of the open groups: first the groups of the scope, then the groups within
-// the record.
+// path returns the names of the open groups: first those that enclose the attributes (see Within),
+// then those within the record.
 func (w *Walker) path() *[]string {
 	if w.names == nil {
 		w.names = namesPool.Get().(*[]string)

@@ -206,7 +206,8 @@ func (d *Disk) MkdirAll(dir string, perm fs.FileMode) error {
 	return osFS{}.MkdirAll(dir, perm)
 }
 
-// mirror returns the file in mem that corresponds to a file just opened with flag.
+// mirror returns the file in mem that corresponds to the file at path, which was just opened with
+// flag.
 func (d *Disk) mirror(path string, flag int) (File, error) {
 	d.updateNames()
 	m, err := d.mem.OpenFile(d.name(path), os.O_RDWR, 0)
