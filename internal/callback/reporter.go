@@ -37,7 +37,7 @@ func (r *Reporter) PostEvent(ev batch.Event) {
 	}
 }
 
-// Wait waits briefly until the function has received all events.
+// Wait waits until the function has received all events, but at most [Grace].
 func (r *Reporter) Wait(ctx context.Context) {
 	if o := r.output.Load(); o != nil {
 		o.run.WaitBriefly(ctx)

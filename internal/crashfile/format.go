@@ -155,7 +155,7 @@ func Sum(first, last uint64, payload, slots []byte) uint32 {
 }
 
 const (
-	// MaxStreamBytes limits the companion file of streams.
+	// MaxStreamBytes limits the size of the companion file of stream definitions.
 	MaxStreamBytes = 256 << 20
 	// NoDefinition is stored as the length of a stream that has no definition in the dictionary:
 	// stream 0 of a destination without streams.

@@ -12,7 +12,7 @@ import (
 
 // Replayed is the result of [Replay].
 type Replayed struct {
-	Records uint64 // number of records that were delivered or rejected
+	Records uint64 // number of records that were sent successfully
 	Left    uint64 // number of records that remain in the file
 	// Damaged is the number of records that are unreadable or belong to undefined streams, in this
 	// recovery or an earlier one. If it is not 0, the file is renamed at the end instead of

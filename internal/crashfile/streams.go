@@ -29,7 +29,8 @@ func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	}
 }
 
-// parseStreams reads the entries in the companion file, up to the first one that is torn.
+// parseStreams reads the stream definitions in the companion file, up to the first one that is
+// torn.
 func (im *Image) parseStreams(d []byte) {
 	le := binary.LittleEndian
 	for len(d) >= StreamHeadLen {

@@ -89,13 +89,13 @@ func (r *Run) Slot(i int) *Slot {
 	return &r.slots[i]
 }
 
-// Record returns the bytes of record i, which are memory of the run.
+// Record returns the bytes of record i. They share the memory of the run.
 func (r *Run) Record(i int) []byte {
 	s := r.Slot(i)
 	return r.block[s.Off : uint64(s.Off)+uint64(s.Len) : uint64(s.Off)+uint64(s.Len)]
 }
 
-// Data returns the bytes of all records, which are contiguous memory of the run.
+// Data returns the bytes of all records, one after another. They share the memory of the run.
 func (r *Run) Data() []byte {
 	n := len(r.slots)
 	if n == 0 {

@@ -177,7 +177,7 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, `"-Inf"`...)
 	}
-	// Like encoding/json, use exponents where ECMAScript does not.
+	// Like encoding/json, use an exponent only for very small and very large numbers.
 	format := byte('f')
 	if a := math.Abs(f); a != 0 && (size == 64 && (a < 1e-6 || a >= 1e21) || size == 32 && (float32(a) < 1e-6 || float32(a) >= 1e21)) {
 		format = 'e'

@@ -86,7 +86,7 @@ func (p *Pattern) Fixed() (string, bool) {
 	return "", false
 }
 
-// Texts returns the parts between the fields.
+// Texts returns the texts between the fields.
 func (p *Pattern) Texts() []string {
 	var texts []string
 	for _, part := range p.parts {

@@ -11,7 +11,7 @@ func Of[N int | uint64](n N, noun string) string {
 	return strconv.FormatUint(uint64(n), 10) + " " + Noun(uint64(n), noun)
 }
 
-// Records is Of with the noun record.
+// Records formats a number of records, such as "2 records".
 func Records(n uint64) string { return Of(n, "record") }
 
 // Noun returns the singular or plural form of noun for the number n.

@@ -105,7 +105,7 @@ type Step struct {
 	Suspect   *Suspect     // the suspect that this send probes; nil if there is none
 }
 
-// Next returns the next send.
+// Next returns the step that describes the next send.
 func (d *Detector) Next(now time.Time) Step {
 	if s := d.dueSuspect(now); d.phase == Usual && s != nil {
 		d.probe(s)

@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// A level must end within the first levelWithin bytes and follow at most levelWords words.
+// In a line of text, a level must end within the first levelWithin bytes and follow at most
+// levelWords words.
 const (
 	levelWithin = 256
 	levelWords  = 12

@@ -89,7 +89,8 @@ type Child struct {
 	Said strings.Builder // standard error of the process
 }
 
-// NewChild returns a Child that runs the tests matching run, with additional environment variables.
+// NewChild returns a Child that runs the tests matching the pattern run, with additional
+// environment variables.
 func NewChild(run string, env ...string) *Child {
 	c := &Child{Cmd: exec.Command(os.Args[0], "-test.run="+run)}
 	c.Env = append(os.Environ(), env...)

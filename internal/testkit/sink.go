@@ -39,7 +39,7 @@ func Malformed(err error) batch.Outcome {
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Search}
 }
 
-// First accepts the first n records.
+// First returns an Answer that accepts the first n records.
 func First(n int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if n >= b.Len() {
@@ -49,7 +49,7 @@ func First(n int) Answer {
 	}
 }
 
-// Some accepts all records except those with the given indexes.
+// Some returns an Answer that accepts all records except those with the given indexes.
 func Some(but ...int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		but := slices.DeleteFunc(slices.Clone(but), func(i int) bool { return i >= b.Len() })

@@ -648,7 +648,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// method emits v by calling the first of its methods ms.
+// method emits v by calling the first of the methods in the set ms.
 func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	x := w.receiver(v, s)
 	switch {

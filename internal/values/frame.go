@@ -19,7 +19,8 @@ type Frame struct {
 	Full   string // /path/to/dir/file.go:12
 	Short  string // dir/file.go:12
 	call   string // function /path/to/dir/file.go:12
-	// The JSON of a stack consists of head for the first call, and more for each further call.
+	// The JSON of a stack consists of the field head for the first call, and the field more for
+	// each further call.
 	head string // ,"Source":"dir/file.go:12","StackTrace":"
 	more string // \n and the call, escaped
 }

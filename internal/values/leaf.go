@@ -33,7 +33,7 @@ func (l Leaf) quote(dst []byte, start int) []byte {
 	return l.replace(dst, start, start)
 }
 
-// replace replaces dst[start:] with the string value dst[from:].
+// replace replaces dst[start:] with the text dst[from:], written as a string value.
 func (l Leaf) replace(dst []byte, start, from int) []byte {
 	end := len(dst)
 	dst = l.text(dst, unsafeString(dst[from:]))

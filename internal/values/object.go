@@ -39,7 +39,7 @@ func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, faul
 	return attrs, mark, ""
 }
 
-// Release removes and clears all attributes collected since the Collect that returned mark.
+// Release removes and clears all attributes collected since the call of Collect that returned mark.
 func (s *AttrScratch) Release(mark int) {
 	clear(s.Attrs[mark:])
 	s.Attrs = s.Attrs[:mark]

@@ -179,7 +179,7 @@ const (
 	MaxExpansions = 1 << 16
 )
 
-// The texts that replace a group beyond these limits.
+// The texts that replace a group beyond MaxGroups or MaxExpansions.
 const (
 	TooDeep = "!ERROR: groups nested too deeply"
 	TooMany = "!ERROR: too many groups made by LogValuers"

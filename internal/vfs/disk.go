@@ -73,7 +73,8 @@ func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	return d, err
 }
 
-// CutPower makes the power fail at the n-th operation from now, which also fails.
+// CutPower makes the power fail during the n-th operation from now, so that this operation fails
+// too.
 func (d *Disk) CutPower(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
