@@ -59,9 +59,9 @@ func OutOfTime(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Late returns the error of an operation that has not finished when ctx ends, or shortly before. It
-// wraps the cause of ctx. Its text is that of the cause, or "not finished in time" for a deadline, so
-// that messages need not repeat it.
+// Late returns the error for an operation that is abandoned because ctx has ended, or is about to
+// end. The error wraps the cause of ctx. Its text is the text of the cause or, for a deadline, "not
+// finished in time", so that messages need not add this.
 func Late(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, context.DeadlineExceeded) {
