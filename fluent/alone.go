@@ -20,9 +20,9 @@ import (
 // servers with FIN. A message counts as delivered if it was written completely before the FIN or
 // RST.
 
-// sendAlone sends each frame of j over a separate connection. If the server keeps a connection open
-// after its message, the remaining frames are sent over that connection. The parameter ph is
-// probing or oneBatch. sendAlone answers j, or ends the session.
+// sendAlone sends each frame of the job j over a separate connection. If the server keeps a
+// connection open after a message, the remaining frames are sent over that connection. The
+// parameter ph is probing or oneBatch. sendAlone reports the outcome of j, or ends the session.
 func (s *session) sendAlone(j *job, ph phase) {
 	frames := j.lay.frames
 	for i := range frames {
@@ -74,10 +74,11 @@ func (s *session) reconnect() error {
 	return nil
 }
 
-// exchange sends frame i of j and waits for its outcome: the acknowledgement or, with NoAck, the
-// end of the connection or of the probe time. keepsOpen reports whether the server keeps the
-// connection open after the message. It is always false in phase oneBatch, where the server closes
-// each connection. An error means that the frame was not accepted.
+// exchange sends frame i of the job j and waits until it is acknowledged. With NoAck, it waits
+// until the server closes the connection or the probe time is over. The result keepsOpen reports
+// whether the server keeps the connection open after the message. It is always false in phase
+// oneBatch, where the server closes each connection. An error means that the frame was not
+// accepted.
 func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout

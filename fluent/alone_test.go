@@ -30,9 +30,8 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Each record is sent once, even without acknowledgements, to a server that closes each connection
-// after one message. This applies whether it closes with FIN or RST, and whether it sends HELO or
-// not.
+// A server that closes each connection after one message receives each record once, even without
+// acknowledgements. It may close with FIN or RST, and may send HELO or not.
 func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		for _, end := range []string{"FIN", "RST", "silence"} {
@@ -110,7 +109,7 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 }
 
 // If a message was only partly written when the server closed the connection, the message is sent
-// again. The other messages of the batch are settled.
+// again. The other messages of the batch are not.
 func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {

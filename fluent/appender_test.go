@@ -32,7 +32,7 @@ type nobody struct{}
 
 func (nobody) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 
-// A failing is an error that is also an AttrAppender.
+// The error type failing is also an AttrAppender.
 type failing struct{ code int }
 
 func (failing) Error() string { return "failing" }

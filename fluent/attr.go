@@ -20,8 +20,8 @@ func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// prepare returns a with its LogValuer resolved and ReplaceAttr applied. For a group or an
-// AttrAppender, ReplaceAttr is not called here, but later for each of its attributes.
+// prepare resolves the LogValuer of the attribute a and applies ReplaceAttr to it. For a group or
+// an AttrAppender, ReplaceAttr is not called here, but later for each of its attributes.
 func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
@@ -39,9 +39,9 @@ func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	return a
 }
 
-// attr appends an attribute that prepare has returned. The result n is the number of pairs: usually
-// 1, 0 if the attribute is omitted, more for an error with details. A value that cannot be encoded
-// is replaced by a text with the reason.
+// attr appends an attribute that was returned by prepare. The result n is the number of pairs:
+// usually 1, 0 if the attribute is omitted, more for an error with details. A value that cannot be
+// encoded is replaced by a text with the reason.
 func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	switch a.Value.Kind() {
 	case slog.KindGroup:
@@ -113,8 +113,8 @@ func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 // errorDetails appends an error and its details (EncoderOptions.Errors) as pairs, and returns their
 // number. Package values writes the details as JSON; errorDetails converts them to MessagePack.
 func (s *valuer) errorDetails(dst []byte, key string, err error) ([]byte, int) {
-	// The JSON text is an object. Its header is removed, so that its pairs belong to the enclosing
-	// map.
+	// js is an object. The header of its MessagePack form is removed, so that the pairs become
+	// pairs of the enclosing map.
 	at := len(dst)
 	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
 	out, _, fault := msgpack.AppendFromJSON(dst, js)

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
 }
 
-// received collects the records that a test server has received: for each tag, the field n of its
-// records.
+// received stores the messages that a test server has received. The map byTag has the field n of
+// the records of each tag.
 type received struct {
 	mu      sync.Mutex
 	byTag   map[string][]int
@@ -90,8 +90,8 @@ func (r *received) get(tag string) []int {
 	return slices.Clone(r.byTag[tag])
 }
 
-// firstCopies returns the field n of the records of a tag in the order of arrival, without later
-// copies.
+// firstCopies returns the field n of the records of a tag in the order of arrival. Repeated values
+// are omitted.
 func (r *received) firstCopies(tag string) (ns []int) {
 	seen := map[int]bool{}
 	for _, n := range r.get(tag) {
@@ -167,7 +167,7 @@ func listen(t *testing.T, f *testkit.Forward) string {
 }
 
 // numbers returns a batch of the records {"n": n} with n in [from, to). Record n has the tag
-// tags[n%len(tags)] or, if tags is empty, the tag of the Driver.
+// tags[n%len(tags)] or, if tags is empty, the default tag.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
 	b := &batch.Batch{Codec: Codec()}
@@ -256,7 +256,7 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	if total != len(sizes)-1 {
 		t.Errorf("%d records arrived", total)
 	}
-	// Batches with only one tag are also divided.
+	// Batches with only one tag are also divided into frames.
 	sendOK(t, s, numbers(t, 0, 2000))
 	for _, m := range r.messages() {
 		if len(m.Entries) > 1 && m.Payload > 2000 {
@@ -430,8 +430,8 @@ func TestAckSettlesOnlyItsChunk(t *testing.T) {
 	}
 }
 
-// If a connection ends, the acknowledged frames of a batch are settled. The records of its other
-// frames are open.
+// If a connection ends, only the records of the unacknowledged frames of a batch are still
+// undelivered.
 func TestAckedFramesOfAnUnfinishedBatchAreSettled(t *testing.T) {
 	for missing, want := range [][]int{
 		{0, 2, 4, 6, 8},
@@ -668,8 +668,8 @@ func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	}
 }
 
-// For any durations in the Config and any number of failures, the actual skip time is random
-// between half of the computed skip time and all of it.
+// A server that failed is skipped for a random time between half the computed time and the computed
+// time. This holds for any durations in the Config and any number of failures.
 func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
@@ -794,7 +794,7 @@ func FuzzAcks(f *testing.F) {
 	})
 }
 
-// holds reports whether an outlet holds its records because of err. retries reports whether an
-// outlet sends them again after the retry delay.
+// holds reports whether err keeps the records until the configuration changes. retries reports
+// whether they are sent again after the retry delay.
 func holds(err error) bool   { return batch.FailedOutcome(err).Advice == batch.Hold }
 func retries(err error) bool { return batch.FailedOutcome(err).Advice == batch.Again }

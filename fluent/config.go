@@ -37,8 +37,8 @@ const (
 	defaultReconnectMax     = 5 * time.Second
 	defaultSyncTimeout      = 10 * time.Second
 
-	// defaultFrameBytes is a compromise. Smaller frames need more acknowledgements. With larger
-	// frames, more records arrive twice after a lost connection.
+	// defaultFrameBytes is a compromise. With smaller frames, more acknowledgements are needed.
+	// With larger frames, more records arrive twice after a lost connection.
 	defaultFrameBytes = 64 << 10
 	// defaultMaxFrameBytes leaves a margin of 2 % below fluentBitLimit.
 	defaultMaxFrameBytes = 6_000_000
@@ -72,9 +72,9 @@ const (
 	maxHead = maxTagBytes + headBytes
 )
 
-// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. There
-// is one exception: package fmt calls no methods of an unexported field, so it prints a Secret in
-// such a field.
+// A Secret is a string that is replaced by a placeholder in the output of package fmt, in JSON, in
+// YAML and in log records. There is one exception: package fmt calls no methods of a value in an
+// unexported field, so it prints a Secret in such a field.
 type Secret string
 
 // Format writes a placeholder for every verb. It implements [fmt.Formatter].
@@ -103,10 +103,10 @@ type Config struct {
 	// tls://HOST:PORT or unix:PATH. The first reachable one is used. Default
 	// 127.0.0.1:24224.
 	Servers []string `yaml:"servers"`
-	// Weights, if not empty, distributes the load over Servers. Each connection is used for 10 s,
-	// and each server receives connections in proportion to its weight. There is one weight, 1 or
-	// more, for each of Servers. Records of one tag are then sent to several servers. A server that
-	// fails is skipped until it is available again. Default: no weights.
+	// Weights, if not empty, distributes the load over Servers. The list contains one weight, 1 or
+	// more, for each server. A connection is used for 10 s, and each server receives connections in
+	// proportion to its weight. Records of one tag are therefore sent to several servers. A server
+	// that fails is skipped until it is available again. Default: no weights.
 	Weights []int `yaml:"weights"`
 	// Standby are addresses of servers that are used only while none of Servers is
 	// available. Default: none.
@@ -118,28 +118,29 @@ type Config struct {
 	// Auth authenticates this client. Default: none.
 	Auth Auth `yaml:",inline"`
 
-	// NoAck disables acknowledgements. A record counts as delivered once it is written. Records
-	// that are still in the kernel or in the server when the connection ends are lost. Fluentd's
+	// NoAck disables acknowledgements. A record counts as delivered once it is written. When a
+	// connection ends, records that are still in the kernel or in the server are lost. Fluentd's
 	// in_unix sends no acknowledgements, so unix:PATH of fluentd requires NoAck. After the first
 	// message of a connection the client waits for 20 ms to 1 s, because some servers close the
 	// connection after one message. The event "no-ack" reports a server that closes ten connections
 	// in a row soon after they were opened. Default false.
 	NoAck bool `yaml:"no_ack"`
-	// Window is the maximum number of batches that are sent and not acknowledged. A batch consists
-	// of one or more frames. After a lost connection these batches may arrive twice. Default 4, at
-	// most 1024.
+	// Window is the maximum number of batches that are sent but not yet acknowledged. A batch
+	// consists of one or more frames. After a lost connection, these batches may arrive twice.
+	// Default 4, at most 1024.
 	Window int `yaml:"window"`
-	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the
-	// client disconnects from the server and skips it for a while if there is another one.
-	// Default 30 s.
+	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the client
+	// closes the connection. If there is another server, it skips this one for a while. Default 30
+	// s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
 	// Heartbeat is the interval at which a server with an overdue acknowledgement is checked, if
-	// there is another server. The client opens a second connection, with TLS and handshake, and
-	// sends no data. If that does not succeed within DialTimeout and HandshakeTimeout, the client
-	// disconnects from the server immediately. Default 5 s; negative: never.
+	// there is another server. For a check, the client opens a second connection, with TLS and
+	// handshake, and sends no data. If this does not succeed within DialTimeout and
+	// HandshakeTimeout, the client disconnects from the server immediately. Default 5 s; negative:
+	// never.
 	Heartbeat time.Duration `yaml:"heartbeat"`
-	// DialTimeout, HandshakeTimeout (including TLS) and WriteTimeout (of one batch) limit
-	// these operations. Defaults 5 s, 5 s, 15 s.
+	// DialTimeout limits the time to connect, HandshakeTimeout the handshake including TLS, and
+	// WriteTimeout the time to write one batch. Defaults 5 s, 5 s, 15 s.
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	WriteTimeout     time.Duration `yaml:"write_timeout"`
@@ -148,9 +149,9 @@ type Config struct {
 	// never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
 	// Failback is the interval between attempts to return to a preferred server. It is reduced by
-	// up to a quarter at random. For a server that accepts connections and does not respond, it
-	// grows up to 10 min. Default 1 min; negative: no attempts while the current server is
-	// available.
+	// up to a quarter at random. If the preferred server accepts connections and does not respond,
+	// the interval grows up to 10 min. Default 1 min; negative: no attempts while the current
+	// server is available.
 	Failback time.Duration `yaml:"failback"`
 	// ReconnectMin and ReconnectMax limit the time for which a server is skipped after a failed
 	// connection. The time doubles with each attempt and is jittered. If all servers are skipped,
@@ -164,11 +165,11 @@ type Config struct {
 	// connection. Default "".
 	Compress string `yaml:"compress"`
 	// Mode is the kind of message. A message in mode "packed-forward" contains a chunk of records
-	// that only the outputs of the receiver decode. All receivers named in the package comment
-	// accept this mode, and only this mode supports compression. A message in mode "forward"
-	// contains a list of records. A message in mode "message" contains one record, so each record
-	// has its own acknowledgement. The last two modes are for receivers without PackedForward.
-	// Default "packed-forward".
+	// as one binary value. All receivers named in the package comment accept this mode, and only
+	// this mode supports compression. A message in mode "forward" contains a list of records. A
+	// message in mode "message" contains one record, so each record has its own acknowledgement.
+	// The modes "forward" and "message" are for receivers without PackedForward. Default
+	// "packed-forward".
 	Mode string `yaml:"mode"`
 	// FrameBytes is the maximum payload of a frame in bytes. A larger record gets a separate frame.
 	// Default 64 KiB.
@@ -182,17 +183,17 @@ type Config struct {
 	// Default false.
 	IntegerTime bool `yaml:"integer_time"`
 	// TimeFields is the format of times within records. "rfc3339" is text with up to nine decimals.
-	// "event-time" is EventTime, the native type of the protocol. It applies to times that are
-	// fields of the record itself; times in nested values are text. Times that EventTime cannot
-	// represent are also text: those before 1970 and after 2106-02-07 06:28:13 UTC. Few receivers
-	// preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
+	// "event-time" is EventTime, the native type of the protocol; it applies only to times that are
+	// fields of the record itself. Times in nested values, before 1970 or after 2106-02-07 06:28:13
+	// UTC are always text. Few receivers preserve the type, see docs/RECEIVERS.md. Default
+	// "rfc3339".
 	TimeFields string `yaml:"time_fields"`
 	// MessageKey is the field that [Driver.Encoder] uses for the message, and [Logger.Post]
 	// for values that are not maps or structs. Default "msg".
 	MessageKey string `yaml:"message_key"`
-	// Errors is the amount of detail that [Driver.Encoder] writes for an error attribute:
-	// "text", only its message, or "chain" or "verbose", which add attributes; see Errors
-	// of [encode.Options]. Default "text".
+	// Errors is the amount of detail that [Driver.Encoder] writes for an error attribute: "text"
+	// writes only its message, "chain" and "verbose" add attributes. See Errors of
+	// [encode.Options]. Default "text".
 	Errors string `yaml:"errors"`
 
 	// Dial opens connections; network is "tcp" or "unix". It may be called from several
@@ -203,15 +204,15 @@ type Config struct {
 	// Nothing is sent to a server. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck: written), for at
-	// most SyncTimeout (default 10 s). Default false.
+	// Sync makes [Logger.Post] wait until the record is acknowledged or, with NoAck, written. It
+	// waits for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
 }
 
-// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
-// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
-// the YAML keep their values.
+// UnmarshalYAML decodes c from YAML. Packages that call a method of this form include yaml.v2 and
+// yaml.v3. Unknown keys are an error, which names them. Fields of c without a key in the YAML keep
+// their values.
 func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	return yamlconfig.Decode("fluent", unmarshal, c)
 }
@@ -232,8 +233,8 @@ type Auth struct {
 	Password     Secret `yaml:"password"`
 	PasswordFile string `yaml:"password_file"`
 	// Hostname is the name of this client in the handshake. It must differ from the name of the
-	// server. Fluentd rejects a client that has the name of the server. This client also rejects
-	// such a server, because the server could send the client's own proof of the key back without
+	// server. Fluentd rejects a client with the server's name. This client rejects a server with
+	// its own name, because such a server could return the client's own proof of the key without
 	// knowing the key. Default: the host name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 }
@@ -243,8 +244,8 @@ type resolved struct {
 	Config
 	servers []*server   // servers of Config.Servers, then those of Config.Standby
 	tls     *tls.Config // nil if no server has the scheme tls://
-	// credentials holds the secrets of Config.Auth, whose own fields are cleared. Package fmt does
-	// not follow this pointer, so printing a resolved does not print the secrets.
+	// credentials holds the secrets of Config.Auth; the fields of Config.Auth are cleared. Package
+	// fmt does not follow this pointer, so printing the struct does not print the secrets.
 	credentials *credentials
 }
 
@@ -259,8 +260,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// resolve returns c with defaults applied. The error lists every problem of c and of the files that
-// c names.
+// resolve returns c with defaults applied. The error lists every problem of c and of the files
+// named in it.
 func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.Tag, "forebay")
 	setDefault(&c.Window, defaultWindow)
@@ -286,7 +287,7 @@ func (c Config) resolve() (*resolved, error) {
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
-	// All fields are checked, so that one start of a program shows all problems.
+	// All fields are checked, so that the user sees all problems at once.
 	r := &resolved{Config: c}
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -380,8 +381,9 @@ func (c Config) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// secrets moves the key and the password, which it may read from files, from Config.Auth to
-// credentials. It also sets the defaults of Auth, and calls the function bad for each error.
+// secrets moves the key and the password from Config.Auth to credentials, and reads them from files
+// if Config.Auth names files. It also sets the defaults of Auth. It calls the function bad for each
+// error.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string
@@ -414,7 +416,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		bad("Config.Auth.Password is set without User")
 	}
 	r.Auth.Secured = r.Auth.Secured || r.Auth.SharedKey != "" || r.Auth.User != ""
-	// Only credentials holds the secrets, so that no message can contain them by mistake.
+	// Only credentials contains the secrets, so that no message can contain them by mistake.
 	r.credentials = &credentials{string(r.Auth.SharedKey), string(r.Auth.Password)}
 	r.Auth.SharedKey, r.Auth.Password = "", ""
 	if r.Auth.Hostname == "" {

@@ -40,10 +40,10 @@ var (
 	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
-// isRefusal reports whether only a change of configuration can help after err. This is the case if
-// the server's certificate is invalid, or if the server has sent a TLS alert, for example because
-// it requires a client certificate. Package crypto/tls reports an alert as a net.OpError with Op
-// "remote error".
+// isRefusal reports whether err can be solved only by a change of configuration. This is the case
+// if the server's certificate is invalid, or if the server has sent a TLS alert, for example
+// because it requires a client certificate. Package crypto/tls reports an alert as a net.OpError
+// with Op "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
@@ -66,8 +66,8 @@ func isUnresponsive(err error) bool {
 // past is a deadline that makes current and later operations of a net.Conn fail immediately.
 var past = time.Unix(1, 0)
 
-// errRefused is wrapped by the error of a connection to a server that rejects this client because
-// of its shared key, user, password or certificate.
+// errRefused is wrapped by an error of dial if the server rejects this client because of its shared
+// key, user, password or certificate.
 var errRefused = errors.New("refused by the server")
 
 // maxMessage is the length of the longest message that a server may send, in bytes. HELO, PONG and
@@ -87,8 +87,8 @@ func (c *conn) interrupt() {
 // readUntil has no effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	// If interrupt has set its deadline just before SetReadDeadline replaced it, the deadline is
-	// set again.
+	// interrupt may run at the same time. SetReadDeadline may have replaced the deadline that it
+	// has set, so the deadline is set again.
 	if c.interrupted.Load() {
 		c.interrupt()
 	}
@@ -127,8 +127,9 @@ func (c *conn) read() error {
 	return err
 }
 
-// answers parses and removes the complete messages in c.in. It calls acked for each acknowledged
-// id. After any other message it returns an error, and the connection can no longer be used.
+// answers parses and removes the complete messages in c.in. It calls the function acked with each
+// acknowledged id. After any other message it returns an error, and the connection can no longer be
+// used.
 func (c *conn) answers(acked func(chunkID)) error {
 	rest := c.in
 	defer func() { c.in = append(c.in[:0], rest...) }()
@@ -159,9 +160,9 @@ func (c *conn) answers(acked func(chunkID)) error {
 }
 
 // lost returns the error for a connection that ended because of err, with the name of the server.
-// With TLS 1.3, a server refuses a client certificate only after the handshake, so this function is
-// the first to see the TLS alert. acked reports whether the server has acknowledged a frame. If it
-// has, it accepts this client, and an alert is not a refusal.
+// With TLS 1.3, a server rejects a client certificate only after the handshake, so the TLS alert
+// may arrive during the session. The parameter acked reports whether the server has acknowledged a
+// frame. Such a server has accepted this client, so an alert is not a refusal.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")
@@ -172,7 +173,7 @@ func (c *conn) lost(err error, acked bool) error {
 	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, err)
 }
 
-// noForward is the text of the error for input that is not the Forward protocol.
+// noForward is the error text for a message that does not belong to the Forward protocol.
 const noForward = "the server's message is not the Forward protocol"
 
 // noAckWithin returns the error for a server whose acknowledgement did not arrive within d.
@@ -181,9 +182,9 @@ func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck,
 // errNotAck is the error that parseAck returns for a message that is not an acknowledgement.
 var errNotAck = errors.New(noForward)
 
-// parseAck parses the message {"ack": id}. Unknown keys are ignored. ok is false if there is no id,
-// or if the id does not have the form of a chunkID. A HELO instead of an acknowledgement is an
-// error that wraps errRefused: the server requires a handshake, but this client has no key.
+// parseAck parses the message {"ack": id}. Unknown keys are ignored. The result ok is false if
+// there is no id, or if the id does not have the form of a chunkID. If the message is a HELO, the
+// server requires a handshake, but this client has no key. The error then wraps errRefused.
 func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
@@ -211,8 +212,8 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error with the given problem for msg, an unexpected message from a
-// server. If msg is text, such as an HTTP response, the error includes its first line without
+// unexpectedMessage returns the error for msg, an unexpected message from a server. Its text begins
+// with problem. If msg is text, such as an HTTP response, the error includes its first line without
 // secrets.
 func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 	// A TLS record (RFC 8446, section 5.1) begins with its content type, here an alert (0x15),
@@ -229,7 +230,7 @@ func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 }
 
 // printable prepares text from a server for an error message: at most 200 bytes on one line,
-// without control characters. It replaces the secrets, because a server may repeat them.
+// without control characters. It replaces the given secrets, because a server may send them back.
 func printable(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {

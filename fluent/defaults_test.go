@@ -90,7 +90,7 @@ func TestZeroConfigDefaults(t *testing.T) {
 	})
 }
 
-// Up to Window batches are in flight, and no more.
+// At most Window batches are in flight.
 func TestWindowBoundsUnackedBatches(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
 		bubble.Test(t, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// dial connects to the server with the given index, including TLS and the handshake. Config.Dial is
-// limited by DialTimeout, and everything after it by HandshakeTimeout. The error names the server
-// and the step. It wraps errRefused if only a change of configuration can help.
+// dial connects to the server with the given index, including TLS and the handshake. DialTimeout
+// limits Config.Dial, and HandshakeTimeout limits everything after it. The error names the server
+// and the failed step. It wraps errRefused if only a change of configuration can help.
 func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv, began := c.servers[index], time.Now()
 	fail := func(what string, err error) (*conn, error) {
@@ -32,8 +32,8 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 			nc.Close()
 		}
 	}()
-	// TLS and the handshake have their own timeout, because a listening kernel accepts connections
-	// even for a process that hangs.
+	// TLS and the handshake have their own timeout. If the server process hangs, its kernel still
+	// accepts connections.
 	hctx, cancel := context.WithTimeoutCause(ctx, c.HandshakeTimeout, fmt.Errorf("not finished within %s", c.HandshakeTimeout))
 	defer cancel()
 	cn := &conn{
@@ -42,7 +42,7 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	}
 	if srv.tls {
 		conf := c.tls
-		// The host of the address is the name that the certificate must have.
+		// The certificate must be valid for the host of the address.
 		if conf.ServerName == "" {
 			conf = conf.Clone()
 			conf.ServerName = srv.host
@@ -87,8 +87,8 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	return cn, nil
 }
 
-// dialContext calls dial. It returns when ctx ends, even if dial does not, because a Config.Dial
-// may ignore the end of its context. A connection that dial returns later is closed.
+// dialContext calls the function dial. It returns when ctx ends, even if dial does not, because a
+// Config.Dial may ignore its context. If dial returns a connection later, the connection is closed.
 func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		nc  net.Conn
@@ -110,7 +110,7 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 		return r.nc, r.err
 	default:
 	}
-	// dial cannot be stopped. If it returns a connection later, the connection is closed.
+	// The function dial cannot be stopped.
 	go func() {
 		if r := <-ch; r.err == nil {
 			r.nc.Close()
@@ -119,8 +119,8 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 	return nil, ctx.Err()
 }
 
-// cause returns the cause of ctx if err is a consequence of the end of ctx. If it is not, cause
-// returns err.
+// cause returns the cause of ctx if err is a consequence of the end of ctx. Otherwise it returns
+// err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return context.Cause(ctx)

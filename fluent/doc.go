@@ -28,10 +28,10 @@
 //
 // # Failures
 //
-// Batches without an acknowledgement at the end of a connection are sent again by package deliver, in
-// order, over the next connection. A server that rejects this client because of its shared key, user
-// or certificate holds all records, because only a change of the configuration helps. Records that
-// cannot be sent, and records that package deliver condemns, become dead letters.
+// When a connection ends, package deliver sends its unacknowledged batches again, in order, over
+// the next connection. If the server rejects this client because of its shared key, user or
+// certificate, all records are kept, because only a change of the configuration helps. Records that
+// cannot be sent, and records that package deliver gives up, become dead letters.
 //
 // A Driver uses one connection at a time: to the first reachable server of Config.Servers or, with
 // Config.Weights, to each server for a share of the time. A server that fails is skipped for a time
@@ -39,9 +39,9 @@
 //
 // # Memory
 //
-// In addition to the memory of the output, a session needs memory for one batch (Config.FrameBytes,
-// or one larger record) if it does not write frames with writev. This is the case with compression,
-// with TLS, and for batches of several tags. The process keeps up to 65,536 tags until it ends.
+// With compression, with TLS, and for batches of several tags, a session copies each batch before
+// it writes it. It then needs Config.FrameBytes of memory, or more for a larger record, in addition
+// to the memory of the output. The process keeps up to 65,536 tags until it ends.
 //
 // # Order
 //

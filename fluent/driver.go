@@ -20,8 +20,9 @@ import (
 
 // A Driver is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
 // Forward entries ([Codec]) to a Fluentd, Fluent Bit or OpenTelemetry receiver. A session is one
-// connection to the first reachable server of the list. Its batches are pipelined. They are
-// answered when the server acknowledges them or, with Config.NoAck, when they are written.
+// connection to the first reachable server of the list. Batches are sent without waiting for
+// earlier acknowledgements, up to Config.Window. A batch counts as delivered when the server
+// acknowledges it or, with Config.NoAck, when it is written.
 //
 //	Open ─▶ dial, TLS, handshake
 //	Send ──────frames──────▶ server
@@ -33,9 +34,10 @@ import (
 // once: after a lost connection, up to Window batches may arrive twice.
 //
 // Goroutines: each session has a reader, which notices acknowledgements and the end of the
-// connection at once. While a server further down the list is in use, another goroutine
+// connection at once. If the session does not use the first server of the list, another goroutine
 // sometimes tries the servers before it. While an acknowledgement is overdue, a third goroutine
-// opens a second connection to the server (Config.Heartbeat). All end with their session.
+// opens a second connection to the server (Config.Heartbeat). All these goroutines end with their
+// session.
 //
 // The exported methods of a Driver are safe for concurrent use, except Open, which the outlet
 // calls only after the previous session has been closed.
@@ -50,8 +52,8 @@ type Driver struct {
 	reports callback.Reporter // posts events to OnError of the output
 	enc     encode.Encoder
 
-	// maxRecord is the size of the largest record of the output, in bytes. Only defaults sets it,
-	// before the output is open.
+	// maxRecord is the maximum size of a record of the output, in bytes. Only the method defaults
+	// sets it, before the output is open.
 	maxRecord int
 }
 
@@ -65,11 +67,11 @@ type Stats struct {
 	UnknownAcks uint64 // acknowledgements that match no pending chunk
 	Lost        uint64 // connections that ended with chunks pending
 	Refused     uint64 // records rejected before sending: too large, empty, unknown tag
-	// LearnedFrame and LearnedRecord are limits in bytes of payload. They are learned from the last
-	// server, which closed connections at larger sizes. Frames are no larger than LearnedFrame.
-	// Records of LearnedRecord bytes or more become dead letters immediately. A limit is discarded
-	// when the server accepts something larger. LearnedFrame is valid for an hour, LearnedRecord
-	// for a minute at first (ADR 31). 0: none.
+	// LearnedFrame and LearnedRecord are limits in bytes of payload, learned because the server in
+	// use closed connections at larger sizes. Frames are no larger than LearnedFrame. Records of
+	// LearnedRecord bytes or more become dead letters immediately. A limit is discarded when the
+	// server accepts something larger. LearnedFrame is valid for an hour, LearnedRecord for a
+	// minute at first (docs/adr/0031-learn-the-limits-of-forward-servers.md). 0: no limit.
 	LearnedFrame, LearnedRecord int
 	// LastError is the last failure to connect, or the last error that ended a session with records
 	// in flight. It is retained after the server has recovered.
@@ -82,16 +84,17 @@ type counts struct {
 	Stats
 }
 
-// add calls fn with the lock held. fn must not block.
+// add calls the function fn with the lock held. fn must not block.
 func (c *counts) add(fn func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fn(&c.Stats)
 }
 
-// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The Driver connects when there are records to send, so the
-// server may be started later. The error lists every problem of c and of the files that c names.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery, or use [To], which
+// makes the Driver and the output in one call. The Driver connects when there are records to send,
+// so the server may be started later. The error lists every problem of c and of the files named in
+// it.
 func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {
@@ -107,14 +110,13 @@ func New(c Config) (*Driver, error) {
 	}, nil
 }
 
-// Encoder returns the encoder for the records of the Driver, with MessageKey, Errors,
-// IntegerTime and TimeFields of its Config. Records have the tag Config.Tag. [NewEncoder]
-// returns other encoders.
+// Encoder returns the encoder for the records of the Driver. It uses MessageKey, Errors,
+// IntegerTime and TimeFields of the Config, and records have the tag Config.Tag. For other
+// settings, use [NewEncoder].
 func (c *Driver) Encoder() encode.Encoder { return c.enc }
 
-// defaults sets the options of memory and delivery that the user has not set. A record must fit
-// into one frame. Therefore the default of MaxRecord is at most MaxFrameBytes minus the frame
-// header.
+// defaults sets options of memory and delivery that the user has not set. A record must fit into
+// one frame, so the default of MaxRecord is at most MaxFrameBytes minus the frame header.
 func (c *Driver) defaults(o *deliver.OutputOptions) {
 	setDefault(&o.Name, "fluent")
 	c.reports.SetOutput(o.Name, o.OnError)
@@ -131,8 +133,8 @@ func (c *Driver) defaults(o *deliver.OutputOptions) {
 	c.maxRecord = o.Slab.MaxRecord
 }
 
-// codecFor returns the codec of records that an earlier process has stored: Forward entries, or
-// records of package encode. It returns nil for an unknown content type.
+// codecFor returns the codec for records that an earlier process has stored. They are Forward
+// entries or records of package encode. For an unknown content type, codecFor returns nil.
 func codecFor(contentType string, _ uint32) batch.Codec {
 	if contentType == entryType {
 		return Codec()
@@ -154,8 +156,8 @@ func (c *Driver) Traits() deliver.Traits {
 	return t
 }
 
-// accepts reports whether records of a content type can be sent. Only Forward entries can, because
-// the Driver does not convert records.
+// accepts reports whether records of a content type can be sent. The Driver does not convert
+// records, so it accepts only Forward entries.
 func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot of the counters. It does not wait for the server.
@@ -181,13 +183,13 @@ func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return newSession(c, l, nc), nil
 }
 
-// connect connects to the first reachable server in the order of the roster. The error joins the
-// errors of all servers. The error is fatal if every server refused this client, because only a
-// change of configuration can help.
+// connect connects to the first reachable server in the order of preference. Servers that failed
+// recently come last. The error joins the errors of all servers. It is fatal if every server
+// rejected this client, because only a change of configuration can help.
 func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
-	// Each server gets one attempt. The outlet waits before it calls Open again.
+	// Each server is tried once. Package deliver waits before it calls Open again.
 	for _, i := range c.roster.order() {
 		nc, err := c.c.dial(ctx, i)
 		if err == nil {
@@ -210,9 +212,9 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether any server before the given index, in the order of preference,
-// is reachable. It tests each with a complete connection, including TLS and the handshake, and
-// closes that connection immediately.
+// preferredReachable reports whether a server that is preferred to the one with the given index is
+// reachable. It opens a connection to each, including TLS and the handshake, and closes it
+// immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.c.dial(ctx, i); err == nil {
@@ -225,8 +227,8 @@ func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 }
 
 // nextPreferredProbe returns the time at which to try the preferred servers next, or the zero time
-// for never. The time has jitter, so that clients that lost a server together do not return
-// together.
+// for never. The time is random, so that clients that lost a server at the same time do not return
+// at the same time.
 func (c *Driver) nextPreferredProbe() time.Time {
 	d := c.c.Failback
 	if d < 0 {
@@ -235,9 +237,10 @@ func (c *Driver) nextPreferredProbe() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused handles the records of b, which are permanently refused because of cause (see
-// Traits.Refused). A single refused record may have been too large for the server, so its size is
-// evidence for a limit. refused runs on the goroutine that writes dead letters.
+// refused is called with a batch b that is permanently rejected for the reason cause (see
+// Traits.Refused). If b contains a single record, the record may have been too large for the
+// server, so its size is recorded to learn the limit. refused runs on the goroutine that writes
+// dead letters.
 func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
@@ -247,10 +250,9 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether interval has passed since the given time. It returns false if interval is 0 or
-// less.
-func due(since time.Time, interval time.Duration) bool {
-	return interval > 0 && time.Since(since) >= interval
+// due reports whether the time d has passed since the time t. It returns false if d is 0 or less.
+func due(t time.Time, d time.Duration) bool {
+	return d > 0 && time.Since(t) >= d
 }
 
 // dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to
@@ -270,9 +272,9 @@ func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }
 
-// send describes b in Config.DryRun: one line for each frame, followed by its records as JSON.
-// Records that a session would refuse are refused; all others count as delivered. If the write
-// fails, the records are open with the advice batch.Gone, so the outlet drops them.
+// send writes a description of b to Config.DryRun: one line for each frame, followed by its records
+// as JSON. It rejects the records that a real session would reject, and counts all others as
+// delivered. If the write fails, the advice batch.Gone makes package deliver drop the records.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c.c, d.c.c.bounds())

@@ -47,7 +47,7 @@ func TestRouterClosesDriverAndSpool(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
-	// An output that is used without a Router accepts encoded events.
+	// An output can also be opened without a Router. It then accepts encoded events.
 	s, err := forebay.Open(To(c.Servers[0], "forebay"))
 	if err != nil {
 		t.Fatal(err)

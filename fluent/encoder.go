@@ -19,11 +19,11 @@ import (
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
 // states its default.
 type EncoderOptions struct {
-	// Tag is the tag of records. Default "": the tag is Config.Tag of the Driver.
+	// Tag is the tag of records. Default "": Config.Tag of the Driver.
 	Tag string
-	// TagKey names an attribute outside of groups. Its text becomes the tag of the record, and the
-	// attribute is removed. If the text is not a valid tag, the attribute remains and the record
-	// has its usual tag. Default "": no attribute is used.
+	// TagKey is the key of an attribute whose text becomes the tag of the record. The attribute
+	// must be outside of groups. It is removed from the record, unless its text is not a valid tag;
+	// the record then has its usual tag. Default "": no attribute is used.
 	TagKey string
 	// LevelKey, MessageKey and SourceKey are the names of the built-in fields; "-" omits a
 	// field. Defaults "level", "msg", "source".
@@ -36,24 +36,24 @@ type EncoderOptions struct {
 	TimeFields  string
 	Errors      string
 	// ReplaceAttr rewrites or removes attributes, with the arguments and rules of
-	// [slog.HandlerOptions]. Level, message and source have the keys above. The time of a record is
-	// not passed to ReplaceAttr, because it is the time of the entry. ReplaceAttr is called for the
-	// attributes of an encode.AttrAppender as for those of a group. Unlike in package encode, it is
-	// not called for AttrAppenders in lists and other values. TagKey applies to its result. It may
-	// be called from several goroutines concurrently. If it panics, the value of the attribute is
-	// replaced by the text of the panic. Default nil.
+	// [slog.HandlerOptions]. Level, message and source are passed under the keys configured above.
+	// The time is not passed, because it is not a field of the record. The attributes of an
+	// encode.AttrAppender are passed like those of a group but, unlike in package encode, not if
+	// the AttrAppender is inside a list or another value. TagKey applies to the result of
+	// ReplaceAttr. The function may be called from several goroutines concurrently. If it panics,
+	// the text of the panic replaces the value of the attribute. Default nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 
-// NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs have a
-// [Driver]. The time of a record is the time of its entry. Level, message and attributes are
-// fields, and groups are maps. An error is written as its message, with details if
-// EncoderOptions.Errors is set. Other values are written as by [Logger.Post]. A value that cannot
-// be written is replaced by a text with the reason.
+// NewEncoder returns an encoder for the outputs of a Router that have a [Driver]. Each record
+// becomes a Forward entry with its time. Level, message and attributes are fields, and groups are
+// maps. An error is written as its message, with details if EncoderOptions.Errors is set. Other
+// values are written as by [Logger.Post]. A value that cannot be written is replaced by a text with
+// the reason.
 //
 // The protocol can represent times from 1970 to 2106-02-07 06:28:13 UTC. For a record with another
-// time the encoder returns an error, and the record is counted as dropped{encode}. o may be nil.
-// The error lists every problem of o.
+// time the encoder returns an error, and the record is dropped with the reason "encode". o may be
+// nil. The error lists every problem of o.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{style: plainStyle}
 	if o != nil {
@@ -89,7 +89,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	return e, nil
 }
 
-// omitted is the value of a key of EncoderOptions that omits its field.
+// omitted is the value of LevelKey, MessageKey or SourceKey that omits the field.
 const omitted = "-"
 
 // An encoder is the [encode.Encoder] of a [Driver]. It is immutable.
@@ -122,8 +122,8 @@ func (e *encoder) Codec() batch.Codec { return Codec() }
 // [encode.Encoder].
 func (e *encoder) NeedsPC() bool { return e.o.AddSource && e.o.SourceKey != omitted }
 
-// A scope is an encoder with the attributes and groups of a logger, which are encoded once. It is
-// immutable, so goroutines may share it. It implements [encode.Scope].
+// A scope consists of an encoder and of the attributes and groups of a logger, which are encoded
+// only once. It is immutable, so goroutines may share it. It implements [encode.Scope].
 type scope struct {
 	e          *encoder
 	stream     uint32       // stream of records that do not have the attribute TagKey
@@ -134,8 +134,7 @@ type scope struct {
 	duplicates bool         // a map of the pairs may have duplicate keys
 }
 
-// A groupLevel is the map of an open group: its key in the enclosing map, and the scope's
-// attributes in it.
+// A groupLevel is the map of an open group, with the attributes that the scope has added to it.
 type groupLevel struct {
 	key   []byte      // encoded; empty in the root
 	pairs []byte      // encoded attributes, each a key and a value
@@ -146,10 +145,10 @@ type groupLevel struct {
 // noKeys is the set of keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether attrs certainly have no duplicate keys. It compares their keys with
-// each other and with keys, the keys that their map already has. It also checks the maps nested
-// in attrs. distinct may return false for distinct keys, because some values produce their
-// attributes only while they are encoded. After false, Append checks each record for duplicates.
+// distinct reports whether attrs certainly have no duplicate keys. It compares their keys with each
+// other and with the parameter keys, which holds the keys that the map already has. It also checks
+// the maps nested in attrs. The keys of some values are known only when the values are encoded; for
+// these, distinct returns false. After false, Append checks each record for duplicates.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
 		return false
@@ -176,15 +175,15 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	return true
 }
 
-// setTag sets the tag of s and its stream. It must not be called after s is shared.
+// setTag sets the tag and the stream of s. It must not be called after s is shared.
 func (s *scope) setTag(tag string, stream uint32) {
 	if s.stream, s.tag = stream, ""; stream == ownTag {
 		s.tag = strings.Clone(tag) // a copy, because tag may be part of a large string
 	}
 }
 
-// WithGroup returns a scope whose later attributes belong to the group name. As in slog, an empty
-// name opens no group. It implements [encode.Scope].
+// WithGroup returns a scope that puts later attributes into a group with the given name. As in
+// slog, an empty name opens no group. It implements [encode.Scope].
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -196,8 +195,8 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs returns a scope with attrs added to the innermost group. It encodes them once, so that
-// ReplaceAttr and the methods of the values are not called for each record. It implements
+// WithAttrs returns a scope with attrs added to the innermost group. They are encoded here, so that
+// ReplaceAttr and the methods of the values are not called again for each record. It implements
 // [encode.Scope].
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
@@ -214,7 +213,8 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
 	v.free()
-	// The two scopes share pairs. The full slice expression makes a later append copy pairs.
+	// Both scopes refer to the array of pairs. Its capacity is cut, so that a later append copies
+	// it.
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
 }
@@ -231,11 +231,11 @@ func (s *scope) borrow() *valuer {
 }
 
 // routerRecordLimit is the maximum size of a value in a record of a Router, in bytes. It stops the
-// encoding of values without end. The output has a separate limit.
+// encoding of endless values. The output limits the size of the record separately.
 const routerRecordLimit = 1 << 20
 
 // attrs appends attributes as pairs and returns the number of pairs. If an attribute outside of
-// groups has the key TagKey and a valid tag as its value, attrs sets the tag of s instead.
+// groups has the key TagKey and a valid tag as its value, it becomes the tag of s instead.
 // Therefore s must not be shared if TagKey is set.
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
@@ -254,10 +254,9 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// Append appends the record r as an entry. If the tag is not in the tag table because the table
-// is full, the tag precedes the entry. Append writes each map with a map16 header and stores the
-// number of pairs there afterwards. Groups without attributes are removed. It implements
-// [encode.Scope].
+// Append appends the record r as an entry. If the tag table is full and does not contain the tag,
+// the tag is stored before the entry. Append writes each map with a map16 header and fills in the
+// number of pairs afterwards. Groups without attributes are removed. It implements [encode.Scope].
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	t := r.Time
@@ -274,8 +273,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
-	// The slices at and n hold, for each group level, the offset of its map and its number of
-	// pairs. The arrays avoid an allocation if there are fewer than 8 groups.
+	// The slice at contains the offset of the map of each group level, and the slice n its number
+	// of pairs. With fewer than 8 groups, the arrays avoid an allocation.
 	var starts, counts [8]int
 	at, n := starts[:0], counts[:0]
 	for i := range s.levels {
@@ -313,8 +312,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	}
 	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
-	// The innermost group is completed first, so that an empty group is removed before the pairs of
-	// its enclosing map are counted.
+	// Inner groups are completed first, so that an empty group is removed before the pairs of its
+	// enclosing map are counted.
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
 			dst = dst[:at[i]] // empty groups are omitted
@@ -375,8 +374,8 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced appends the fields of builtins with ReplaceAttr applied. ReplaceAttr gets each field as
-// an attribute outside of groups, and may change or remove it.
+// replaced appends level, message and source as pairs, after ReplaceAttr has rewritten or removed
+// them. ReplaceAttr receives each as an attribute outside of groups.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true
@@ -417,12 +416,12 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 }
 
 // AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
-// program's output. stream is the Stream for the [batch.Meta] of the record. An event with an empty
-// tag has the tag of its Driver. If the tag is invalid, the error wraps [ErrTag]; if the protocol
-// cannot represent t, [ErrValue]. If js is not exactly one object, AppendJSONEvent returns an error.
-// After an error, the content of the result beyond the length of dst is undefined. Maps and lists
-// that are nested too deeply for receivers become JSON text, as in [Logger.Post]. Duplicate keys are
-// renamed, see the package comment. js is not retained.
+// program's output. The result stream is the Stream for the [batch.Meta] of the record. An event
+// with an empty tag has the tag of its Driver. The error wraps [ErrTag] if the tag is invalid, and
+// [ErrValue] if the protocol cannot represent t. It is also an error if js is not exactly one
+// object. After an error, the content of rec beyond the length of dst is undefined. Maps and lists
+// that are nested too deeply for receivers become JSON text, as in [Logger.Post]. Duplicate keys
+// are renamed, see the package comment. js is not retained.
 func AppendJSONEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
 	if tag != "" {
 		if err := checkTag(tag); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// asJSON encodes a record with a scope and returns the fields of the record as JSON.
+// asJSON encodes the record r with the scope s and returns the fields as JSON.
 func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
 	t.Helper()
 	out, m, err := s.Append(nil, r)
@@ -145,7 +145,7 @@ func TestReplaceAttrSetsTagAndSource(t *testing.T) {
 			t.Errorf("%s is not in %s", want, text)
 		}
 	}
-	// ReplaceAttr is called for attributes of With, but not for the time of the entry.
+	// ReplaceAttr is called for attributes from With, but not for the time of the record.
 	s := enc.Scope().WithAttrs([]slog.Attr{slog.String("service", "y")})
 	out, m, err = s.Append(nil, &encode.Record{Time: time.Unix(7, 0)})
 	if text := string(Codec().AppendJSON(nil, out, m)); err != nil || !strings.Contains(text, `"tag":"svc.y","time":"1970-01-01T00:00:07Z"`) {
@@ -181,7 +181,7 @@ func callerPC() uintptr {
 	return pcs[0]
 }
 
-// A stacked is an error with a stack. Its marshal methods must not be called.
+// The type stacked is an error with a stack. Its marshal methods must not be called.
 type stacked struct {
 	error
 	Code int
@@ -248,7 +248,7 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 	}
 }
 
-// The source position of a program counter is computed once and cached, so encoding it does not
+// The source position of a call is computed once and cached, so encoding it again does not
 // allocate.
 func TestSourceAllocatesNothing(t *testing.T) {
 	race.Skip(t)

@@ -27,8 +27,8 @@ var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
 // AppendEvent appends an event to dst in the form of the Forward protocol, the entry [time, map].
 // If v is neither a map nor a struct, it becomes the field "msg"; nil becomes an empty map. See
-// [Logger.Post] for the encoding of values. The error wraps [ErrTooLarge] or [ErrValue]. ErrValue
-// also means that the protocol cannot represent t. After an error, the content of dst beyond its
+// [Logger.Post] for the encoding of values. The error wraps [ErrTooLarge] or [ErrValue]. It is
+// ErrValue if the protocol cannot represent t. After an error, the content of dst beyond its
 // original length is undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	if err := checkTime(t); err != nil {
@@ -44,8 +44,8 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 }
 
 // Codec returns the codec of Forward entries (application/x-fluent-entry). It converts entries to
-// JSON and needs no Driver. Together with the Dictionary of [Driver.Traits], which maps streams to
-// tags, it can read the entries that another process has stored.
+// JSON and needs no Driver. To read entries that another process has stored, use it with the
+// Dictionary of [Driver.Traits], which maps streams to tags.
 func Codec() batch.Codec { return entryCodec{} }
 
 // entryCodec implements [batch.Codec]. It has no state.

@@ -35,7 +35,7 @@ func Example_migrating() {
 		return batch.FailedOutcome(cause)
 	})
 	logger.ErrorHandler = fluent.FallbackTo(fallback)
-	// The last assignment before the first Post counts.
+	// ErrorHandler may be assigned again until the first Post.
 	logger.ErrorHandler = deliver.JSONLines(os.Stdout)
 
 	logger.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})

@@ -114,7 +114,7 @@ func ExampleNewLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// A Router encodes the records of slog for a Forward output.
+// A Router encodes slog records for a Forward output.
 func ExampleNewEncoder() {
 	addr, stop := receiver()
 	defer stop()
@@ -140,8 +140,8 @@ func ExampleNewEncoder() {
 	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"hello","n":1}}
 }
 
-// A dry run writes the frames as text instead of sending them. Events of other programs keep their
-// tags: the stream of a record identifies its tag.
+// A dry run writes the frames as text instead of sending them. The stream of an event identifies
+// its tag, so events of other programs keep their tags.
 func ExampleConfig_dryRun() {
 	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
@@ -180,7 +180,8 @@ func ExampleNew() {
 	// 1
 }
 
-// Records of an outage are stored on disk. The next Logger delivers them before newer records.
+// Records that could not be sent are stored on disk. The next Logger delivers them before newer
+// records.
 func ExampleNewLogger_spool() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -214,7 +215,7 @@ func ExampleNewLogger_spool() {
 	// delivered: 1
 }
 
-// AppendEvent encodes an event without a Logger, for an output or a test.
+// AppendEvent encodes an event without a Logger.
 func ExampleAppendEvent() {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	event, err := fluent.AppendEvent(nil, at, map[string]any{"n": 1})
@@ -269,8 +270,8 @@ func ExampleLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// An output that is used without a Router accepts encoded events. The dictionary of the Driver has
-// the streams of their tags.
+// An output can be opened without a Router. It then accepts encoded events. The dictionary of the
+// Driver maps their tags to streams.
 func ExampleDriver_Traits() {
 	addr, stop := receiver()
 	defer stop()

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A failureMode describes a server that accepts only some messages. It returns the reaction to
-// message number n.
+// A failureMode is a server that accepts only some messages. The function returns the reaction of
+// the server to message number n.
 type failureMode func(rng *rand.Rand, n int, m *testkit.ForwardMessage) reaction
 
 type reaction uint8
@@ -30,7 +30,7 @@ const (
 	silent                 // the server stops reading and answering
 )
 
-// randomly returns a failureMode that reacts to each message with f at probability p.
+// randomly returns a failureMode that has the reaction f to a message with probability p.
 func randomly(p float64, f reaction) failureMode {
 	return func(rng *rand.Rand, _ int, _ *testkit.ForwardMessage) reaction {
 		if rng.Float64() < p {
@@ -62,8 +62,9 @@ var failureModes = map[string]failureMode{
 	},
 }
 
-// A server that fails for ten minutes does not cause a record to be condemned: all records arrive,
-// and only suspects are out of order. A poisonous record among them is condemned.
+// A server that fails for ten minutes does not cause good records to be given up. All of them
+// arrive, and only records suspected to cause the failure are out of order. A record that really
+// ends the connection is given up.
 func TestFailingServerCondemnsOnlyPoison(t *testing.T) {
 	for name, mode := range failureModes {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If the server closes the connection at nearly every record of a tag, that tag is held, and the
-// records of another tag arrive.
+// If the server closes the connection at nearly every record of a tag, the records of that tag are
+// kept until the server accepts them. The records of another tag arrive.
 func TestFailingTagDoesNotHoldOtherTags(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 1200

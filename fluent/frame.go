@@ -12,25 +12,25 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A chunkID is the option "chunk" of a frame. The server acknowledges the frame with {"ack": id}.
-// The specification asks for base64 of 16 bytes, see its section "Response".
+// A chunkID is the option "chunk" of a frame, base64 of 16 bytes. The server acknowledges the frame
+// with {"ack": id}. See section "Response" of the specification.
 type chunkID [24]byte
 
-// A frame is one message of the protocol: records of one tag, in order. The goroutine of Send
-// writes its fields. After session.register, session.mu guards acked.
+// A frame is one message of the protocol: records of one tag, in order. The goroutine that called
+// Send writes its fields. After session.register, session.mu guards acked.
 type frame struct {
 	tag    string
 	stream uint32
-	// from and to select the records: order[from:to] of the layout or, if order is nil, the
-	// records of the batch with indexes in [from, to).
+	// The records are order[from:to] of the layout or, if order is nil, the records of the batch
+	// with indexes in [from, to).
 	from, to int
 	bytes    int     // total size of the records, uncompressed
 	id       chunkID // zero with Config.NoAck
 	acked    bool    // the server has acknowledged the frame
 }
 
-// A layout is the division of a batch into frames. Every record is in exactly one frame or in
-// refused. A layout is reused for later batches, so that dividing a batch does not allocate.
+// A layout is the division of a batch into frames. The field refused contains the records that are
+// in no frame. A layout is reused for later batches, so that dividing a batch does not allocate.
 type layout struct {
 	frames  []frame
 	order   []int // record indexes, grouped by tag; nil if all records have the same tag
@@ -56,7 +56,7 @@ type group struct {
 	at     int // used only by sort: position of the next record in layout.order
 }
 
-// foreign returns an error if the records of a batch with the codec c are not Forward entries.
+// foreign returns an error if records with the codec c are not Forward entries.
 func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
@@ -67,7 +67,7 @@ func foreign(c batch.Codec) error {
 	return nil
 }
 
-// tooLarge returns the error for a record of n bytes, which exceeds m.record.
+// tooLarge returns the error for a record of n bytes, if n exceeds m.record.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
 		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has already refused one of %d bytes", n, m.server, m.refused)
@@ -75,7 +75,7 @@ func (m *bounds) tooLarge(n int) error {
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }
 
-// bounds returns the size limits of Config, without learned limits.
+// bounds returns the size limits of Config. They do not include limits learned from servers.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
 	if c.Mode == modeMessage {
@@ -84,8 +84,8 @@ func (c *resolved) bounds() bounds {
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut divides b into frames within maxSizes. The layout refers to the memory of b until forget is
-// called.
+// cut divides b into frames that are not larger than maxSizes. The layout refers to the memory of b
+// until forget is called.
 func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
@@ -109,7 +109,8 @@ func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 }
 
 // single reports whether all records have the same stream, contain no tag, and are neither empty
-// nor larger than limit. Such a batch, the common case, needs neither order nor refs.
+// nor larger than limit. This is the common case. Such a batch needs neither the field order nor
+// refs.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -136,7 +137,7 @@ func (c *resolved) tag(stream uint32) (string, bool) {
 	return tagOf(stream)
 }
 
-// refuseAll refuses all n records of a batch, because their stream has no tag.
+// refuseAll puts all n records of a batch into the field refused, because their stream has no tag.
 func (l *layout) refuseAll(n int, stream uint32) {
 	l.why = unknownStream(stream)
 	for i := range n {
@@ -158,7 +159,7 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 		r := &b.Runs[i]
 		for j := range r.Len() {
 			n := int(r.Slot(j).Len)
-			// A record that exceeds the limit alone still gets a frame.
+			// A record larger than the limit gets a separate frame.
 			if f.bytes > 0 && f.bytes+n > limit {
 				l.frames = append(l.frames, f)
 				f = frame{tag: tag, stream: stream, from: k}
@@ -173,9 +174,10 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 	}
 }
 
-// sort divides a batch with several tags, or with records to refuse. The records of one tag keep
-// their order, and the tags are in the order of their first records. The algorithm is a counting
-// sort: sort counts the records of each tag, and puts each record at the next position of its tag.
+// sort divides a batch that has several tags or contains unsendable records. The records of one tag
+// keep their order, and the tags are in the order of their first records. The algorithm is a
+// counting sort: sort counts the records of each tag, and then puts each record at the next
+// position of its tag.
 func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
@@ -202,8 +204,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 		}
 		l.groups[g].n++
 	}
-	// The records of group g are order[at:at+n], with the fields at and n of the group. Refused
-	// records are in no group.
+	// The records of group g are order[g.at:g.at+g.n]. Unsendable records are in no group.
 	at := 0
 	for g := range l.groups {
 		l.groups[g].at = at
@@ -216,7 +217,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 			l.groups[g].at++
 		}
 	}
-	// The loop above has advanced the field at of each group to the group's end, so the positions
+	// The loop above has moved the field at of each group to the end of the group, so the positions
 	// are counted again.
 	at = 0
 	for _, g := range l.groups {
@@ -248,8 +249,8 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 		if g = -1; ok {
 			g = l.groupOfTag(tag, rec.Stream)
 		}
-		// A stream without a tag is also stored, so that each stream is searched only once per
-		// batch.
+		// The result is stored even if the stream has no tag, so that each stream is looked up only
+		// once per batch.
 		l.byID[rec.Stream] = g
 		return g, rec.Data
 	}
@@ -276,8 +277,8 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget removes the references to the memory of the batch, which belongs to the outlet after the
-// answer. After an unusually large batch, forget also frees the memory of the layout.
+// forget removes the references to the memory of the batch, because the batch belongs to package
+// deliver again. After an unusually large batch, forget also frees the memory of the layout.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -299,8 +300,9 @@ func (l *layout) indexes(dst []int, f *frame) []int {
 	return dst
 }
 
-// pieces calls fn with consecutive parts of the payload of f, which are memory of b. If order is
-// nil, there is one part for each run; if it is set, one for each record.
+// pieces calls the function fn with consecutive parts of the payload of f, without copying them. If
+// the field order is nil, there is one part for each run of the batch, otherwise one for each
+// record.
 func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	if l.order != nil {
 		for _, i := range l.order[f.from:f.to] {
@@ -308,7 +310,7 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 		}
 		return
 	}
-	// The consecutive records of a run are contiguous in memory.
+	// The records of a run are contiguous in memory.
 	i, j := f.from, f.to // relative to the first record of run k
 	for k := range b.Runs {
 		n := b.Runs[k].Len()
@@ -321,8 +323,8 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 }
 
 // name assigns ids to the frames. An id is a hash of the records, their number, the stream and the
-// ticket of the first record, so a frame that is sent again has the same id. The parameter seed
-// makes ids differ between processes, and salt between Drivers.
+// ticket (sequence number) of the first record, so a frame that is sent again has the same id. The
+// parameter seed makes ids differ between processes, and the parameter salt between Drivers.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {
@@ -354,7 +356,7 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns another id, for a frame whose id is already in use by a frame in flight. This
+// next returns another id, for a frame whose id is already in use by an unacknowledged frame. This
 // happens if two batches contain equal records without tickets.
 func (id chunkID) next() chunkID {
 	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
@@ -392,7 +394,7 @@ func newFramer(c *resolved) *framer {
 	return w
 }
 
-// head appends the bytes of f before its payload. The payload has n bytes as written, after
+// head appends the part of the frame f before its payload. n is the size of the payload, after
 // compression.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	parts := 3 // tag, payload and option; or tag, time and map
@@ -410,7 +412,7 @@ func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	return msgpack.AppendBinHeader(dst, n)
 }
 
-// pieces calls fn with the parts of the payload of f, in the format of the mode.
+// pieces calls the function fn with the parts of the payload of f, in the format of Config.Mode.
 func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	if w.mode != modeMessage {
 		l.pieces(b, f, fn)
@@ -425,11 +427,12 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	})
 }
 
-// tail appends the bytes of f after its payload: the option map, which is omitted if it would be
-// empty. "size" is the number of records; see section "Option" of the specification.
+// tail appends the part of the frame f after its payload: the option map, if it has any pairs. The
+// pair "size" is the number of records; see section "Option" of the specification.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
-	// The header of a map contains the number of its pairs, so the pairs are counted first.
+	// The header of a MessagePack map contains the number of its pairs, so the pairs are counted
+	// first.
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
 		if has {
 			n++
@@ -452,15 +455,15 @@ func (w *framer) tail(dst []byte, f *frame) []byte {
 	return dst
 }
 
-// append appends the complete frame f of l. It copies the records.
+// append appends the complete frame f of l, including a copy of its records.
 func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
 	if w.zip == nil {
 		dst = w.head(dst, f, f.bytes)
 		w.pieces(l, b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
-	// The header contains the compressed size, so the payload is compressed first, into separate
-	// memory.
+	// The header contains the compressed size. Therefore the payload is compressed first, into
+	// separate memory.
 	lent, _ := scratch.Get(w.bound(f.bytes))
 	defer scratch.Put(lent)
 	w.into.b = lent[:0]
@@ -493,8 +496,8 @@ func (w *framer) bound(n int) int {
 	return n + n>>8 + 64
 }
 
-// writeCopies encodes frames of l into one buffer and passes it to one call of write. The buffer is
-// valid until write returns.
+// writeCopies encodes frames of l into one buffer and passes it to the function write in one call.
+// The buffer is valid until write returns.
 func (w *framer) writeCopies(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
 	buf, _ := scratch.Get(w.maxSize(frames))
 	defer scratch.Put(buf)

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Forward output has one goroutine for its outlet and two for its session: one calls the driver,
-// and one reads acknowledgements.
+// A Forward output has one goroutine, and its session has two: one calls the Driver, and the other
+// reads acknowledgements.
 func TestOutputHasOneGoroutineAndItsSessionTwo(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// handlerCalls is an error handler that accepts all records and stores the time of each call.
+// The error handler handlerCalls accepts all records and stores the time of each call.
 type handlerCalls struct {
 	mu   sync.Mutex
 	at   []time.Time
@@ -46,8 +46,8 @@ func (c *handlerCalls) since(t time.Time) (n int, first time.Duration) {
 	return n, first
 }
 
-// While the server is down, the handler is called within 200 ms after more than PendingLimit
-// records are pending. This applies if the server refuses connections and if it does not respond.
+// While the server refuses connections or does not respond, the handler is called within 200 ms
+// after more than PendingLimit records are pending.
 func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 				}
 				time.Sleep(40 * time.Second)
 				n, first := h.since(began)
-				// If the server hangs, the handler may first wait up to a second for a probe in
-				// progress.
+				// If the server hangs, the handler may be called up to a second later, after a
+				// probe in progress.
 				if most := 200 * time.Millisecond; n == 0 || first > most && !hangs || first > most+time.Second {
 					t.Errorf("hangs %v, round %d: called %d times, first after %s; %s", hangs, round, n, first, l.Account())
 				}
@@ -184,8 +184,8 @@ func TestHandlerOfLoggerReplacesHandlerOfOutput(t *testing.T) {
 	})
 }
 
-// During an outage of any kind and with any policy, the handler is called before a record is
-// dropped. If the handler is fast enough, no record is lost.
+// During an outage, the handler is called before a record is dropped. If the handler is fast
+// enough, no record is lost. This holds for any kind of outage and any policy for a full buffer.
 func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 	const n = 2_600 // more than fit into the buffer
 	body := strings.Repeat("x", 4000)

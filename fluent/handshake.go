@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// helo is the message HELO. A server that requires authentication begins with it.
+// The type helo is the message HELO, the first message of a server that requires authentication.
 type helo struct {
 	nonce     []byte // random bytes for the digests of the shared key
 	auth      []byte // random bytes for the digest of the password
@@ -41,9 +41,9 @@ type handshaker struct {
 	password string
 }
 
-// do performs the handshake. keepalive reports whether the server keeps the connection open after a
-// message. The error wraps errRefused if the server rejected this client or did not prove that it
-// knows the key.
+// do performs the handshake. The result keepalive reports whether the server keeps the connection
+// open after a message. The error wraps errRefused if the server rejected this client or did not
+// prove that it knows the key.
 func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err := h.read()
 	if err != nil {
@@ -105,9 +105,9 @@ func (h *handshaker) read() ([]byte, error) {
 	}
 }
 
-// parseHelo parses a HELO; see section "HELO" of the specification. It returns false if msg is
-// another message. nonce and auth may be str (Fluent Bit) or bin (fluentd). Unknown options are
-// ignored. keepalive defaults to true. The result refers to msg.
+// parseHelo parses a HELO; see section "HELO" of the specification. If msg is another message, ok
+// is false. The fields nonce and auth may be str (Fluent Bit) or bin (fluentd). Unknown options are
+// ignored. The default of keepalive is true. The result refers to the memory of msg.
 func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
@@ -171,8 +171,8 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 var errNoPong = errors.New("the server's answer to PING is not PONG")
 
 // checkPong checks the PONG message; see section "PONG" of the specification. The server must
-// accept this client and prove that it knows the shared key. salt was sent in PING, and nonce was
-// received in HELO. The error wraps errRefused or is errNoPong.
+// accept this client and prove that it knows the shared key. The salt was sent in PING, and the
+// nonce was received in HELO. The error is errNoPong or wraps errRefused.
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	t, msg, err := msgpack.Next(msg)
 	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
@@ -196,10 +196,10 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
-	// A PONG with this client's name passes the comparison of digests below, so it is rejected
-	// first.
+	// The comparison of digests below does not detect a PONG with this client's name, so it is
+	// rejected here.
 	if texts[1] == h.hostname {
-		// The digest of such a PONG equals the digest of the PING, so a server can return it
+		// The digest of such a PONG equals the digest of the PING, so a server can send it back
 		// without knowing the key.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // The handshake succeeds with the HELO of each known server. The HELOs differ in the type of the
-// nonce (bin or str), in users, and in the key, which may be empty.
+// nonce (bin or str) and in whether the server has users and a key.
 func TestHandshakeWithEveryServer(t *testing.T) {
 	raw := []byte{0, 0xff, 1, 0xfe, 'n', 'o', 'n', 'c', 'e', 2, 3, 4, 5, 6, 7, 8}
 	for _, tc := range []struct {
@@ -258,7 +258,7 @@ func TestPingIsOneWrite(t *testing.T) {
 	}
 }
 
-// If a client without Auth receives a HELO, the output is held. The error asks for a shared key.
+// A client without Auth that receives a HELO keeps all records. The error asks for a shared key.
 func TestHELOWithoutAuthIsFatal(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}

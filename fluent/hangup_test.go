@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Without acknowledgements, a server that soon closes each connection causes one event "no-ack",
-// with advice. A server that keeps connections for 20 s, less than the idle timeout of most
-// proxies, causes no event.
+// Without acknowledgements, a server that soon closes each connection causes one event "no-ack"
+// with an advice to the user. A server that keeps connections for 20 s causes no event. The idle
+// timeout of most proxies is longer.
 func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	closeAtOnce := func(c *testkit.ForwardConn) {}
 	for name, tt := range map[string]struct {
@@ -70,7 +70,7 @@ func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	}
 }
 
-// A series of short connections after a long connection causes the event again.
+// The event is repeated if short connections follow a long one.
 func TestNoAckEventRepeatsAfterAKeptConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

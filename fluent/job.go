@@ -11,7 +11,8 @@ import (
 )
 
 // A job is one batch in flight. The goroutine that called Send writes the frames. If the field
-// writing is set, that goroutine also answers the job. Otherwise the reader answers it.
+// writing is true when the outcome is known, that goroutine also reports it. Otherwise the reader
+// reports it.
 type job struct {
 	b       *batch.Batch
 	lay     layout
@@ -24,8 +25,8 @@ type job struct {
 	writing bool // the goroutine that called Send, not the reader, answers the job
 }
 
-// A sent is a frame that has been written or is about to be written. The reader waits for its
-// acknowledgement.
+// The type sent is a frame that has been written or is about to be written. The reader waits for
+// its acknowledgement.
 type sent struct {
 	j     *job // nil after the acknowledgement
 	frame int  // index in j.lay.frames
@@ -34,8 +35,9 @@ type sent struct {
 }
 
 // write writes the frames of j with indexes in [from, to) within timeout, and returns the number of
-// bytes written. Over a kernel socket, the records of a batch of one tag are written with writev
-// directly from the memory of the batch. In all other cases they are copied into one buffer.
+// bytes written. If the connection is a kernel socket and the batch has only one tag, the records
+// are written with writev directly from the memory of the batch. Otherwise they are copied into one
+// buffer.
 func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
 	c.writeUntil(time.Now().Add(timeout))
 	var n int64
@@ -53,7 +55,7 @@ func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (in
 	return n, err
 }
 
-// writeVectors writes frames with writev. It does not copy their records.
+// writeVectors writes frames with writev, without copying the records.
 func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	frames := j.lay.frames[from:to]
 	size := 0

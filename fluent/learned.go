@@ -7,16 +7,16 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// Forward servers have size limits that the protocol cannot express: a server that finds a message
-// too large closes the connection or does not respond. Limits are therefore learned per server,
-// from three observations. A closed connection alone is not sufficient, because it has many
-// possible reasons.
+// Forward servers have size limits that the protocol cannot express: a server closes the connection
+// or does not respond if a message is too large. Limits are therefore learned for each server, from
+// three observations. A closed connection alone is not sufficient, because it has many possible
+// reasons.
 //
 //	frames of one size end connections, smaller ones in between are accepted (alternations times)
 //	     └─▶ frames are no larger than the largest accepted one
 //
-//	package deliver condemns records of three sizes, and the server accepts no frame as large as
-//	the smallest of them
+//	records of three sizes have been given up, and the server accepts no frame as large as the
+//	smallest of them
 //	     └─▶ records of that size and above are rejected at once, for a minute: dead letters
 //
 //	a frame has no acknowledgement, and the connection stays open
@@ -24,15 +24,16 @@ import (
 //	         to 16 KiB of the next frame to a frame, so a size that it accepts alone can be too
 //	         large
 //
-// One or two condemned records prove nothing, because their content may be at fault. After the
-// minute, the next large record is sent like any other. If it is condemned, too, the limit is
-// valid for twice as long, up to an hour.
+// Package deliver gives up a record if the connection ends whenever the record is sent. One or two
+// such records prove nothing, because their content may be the reason. After the minute, the next
+// large record is sent like any other. If it is given up, too, the limit is valid for twice as
+// long, up to an hour.
 //
 // A limit is discarded when the server accepts a frame as large as a frame that ended a connection.
-// It is also discarded after relearn, because the configuration of a server can change.
+// It is also discarded after the time relearn, because the configuration of a server can change.
 const (
-	// alternations is how many times a frame must be accepted after an ended connection before a
-	// frame limit is learned. Fewer times can be a coincidence, such as a server that restarts
+	// A frame limit is learned after a frame was accepted alternations times just after a
+	// connection had ended. Fewer times can be a coincidence, such as a server that restarts
 	// repeatedly.
 	alternations = 4
 	// relearn is how long a limit, or the evidence for a limit, is valid.
@@ -40,16 +41,16 @@ const (
 	// leastLimit is the smallest limit that can be learned, in bytes of payload. All known
 	// receivers accept frames of this size.
 	leastLimit = 16 << 10
-	// sizesToTrust is the number of different sizes of condemned records from which a record limit
-	// is learned. A program that repeats one bad record produces only one size.
+	// sizesToTrust is the number of different sizes of records that must have been given up before
+	// a record limit is learned. A program that repeats one bad record produces only one size.
 	sizesToTrust = 3
 	// firstTrust is how long a record limit is valid the first time. It is short, because a wrong
-	// limit causes dead letters of good records.
+	// limit turns good records into dead letters.
 	firstTrust = time.Minute
 )
 
-// bounds are the maximum sizes of what is sent to a server, in bytes of payload. They come from
-// Config and from the limits that were learned for the server.
+// The type bounds contains the maximum sizes of what is sent to a server, in bytes of payload. They
+// come from Config and from the limits that were learned for the server.
 type bounds struct {
 	frame   int    // maximum size of a frame with several records
 	record  int    // maximum size of one record, which may exceed frame
@@ -57,8 +58,8 @@ type bounds struct {
 	server  string // name of the server for which refused was learned
 }
 
-// limits are the learned size limits of one server, and the evidence for them. All sizes are in
-// bytes of payload. roster.mu guards all fields.
+// The type limits contains the learned size limits of one server, and the evidence for them. All
+// sizes are in bytes of payload. roster.mu guards all fields.
 type limits struct {
 	frame int       // limit of a frame; 0: none
 	until time.Time // end of the validity of frame
@@ -69,8 +70,8 @@ type limits struct {
 	alternated      int  // number of frames that were accepted after a connection had ended
 	endedSince      bool // a connection has ended since the last accepted frame
 
-	// endedRecord is the size of the record that ended the last connection, if its frame had no
-	// other record. 0 means that there is none.
+	// endedRecord is the size of the record that ended the last connection. It is set only if the
+	// frame contained no other record, and is 0 otherwise.
 	endedRecord int
 	recentMax   int       // largest frame accepted since the time recentSince
 	recentSince time.Time // start of the period of recentMax, at most relearn ago
@@ -81,16 +82,16 @@ type limits struct {
 	records recordLimit
 }
 
-// A recordLimit is the size from which on a server accepts no record, and the evidence from which
-// that size was learned.
+// A recordLimit is the smallest size of records that a server does not accept, and the evidence for
+// it.
 type recordLimit struct {
-	refused     []int     // different sizes of condemned records; the smallest one is the limit
-	last        time.Time // time of the last condemned record
+	refused     []int     // different sizes of records that were given up; the smallest one is the limit
+	last        time.Time // time at which the last record was given up
 	validations int       // number of times that the limit became valid
 	validUntil  time.Time // the limit is valid until this time
 }
 
-// size returns the limit: records of this size and larger ones are rejected. 0 means no limit.
+// size returns the limit: records of this size or larger are rejected. 0 means no limit.
 func (l *recordLimit) size(now time.Time) int {
 	if !now.Before(l.validUntil) {
 		return 0
@@ -98,10 +99,9 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// noteCondemned is called when package deliver has condemned a record of n bytes: it gave the
-// record up because the server seems to close the connection at it. noteCondemned reports whether
-// the limit has become valid. The caller has checked that the server has recently accepted no frame
-// of this size.
+// noteCondemned is called when package deliver has given up a record of n bytes because the server
+// seems to close the connection at it. noteCondemned reports whether the limit has become valid.
+// The caller must have checked that the server has recently accepted no frame of this size.
 func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
@@ -118,8 +118,8 @@ func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	return true
 }
 
-// noteAccepted is called when a frame of n bytes was accepted. If a condemned record had at most
-// n bytes, its size was not the cause, so the evidence is discarded.
+// noteAccepted is called when a frame of n bytes was accepted. If a record of at most n bytes was
+// given up before, its size was not the reason, so the evidence is discarded.
 func (l *recordLimit) noteAccepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
 		*l = recordLimit{}
@@ -153,9 +153,9 @@ func (l *limits) noteAccepted(now time.Time, n int) {
 	}
 }
 
-// noteEnded is called when a session has ended while its oldest frame without an acknowledgement
-// had n bytes. single reports whether that frame contained only one record. silent reports whether
-// the client, not the server, closed the connection.
+// noteEnded is called when a session has ended while its oldest unacknowledged frame had n bytes.
+// The parameter single reports whether that frame contained only one record. The parameter silent
+// reports whether the client, not the server, closed the connection.
 func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
@@ -174,9 +174,9 @@ func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// noteCondemned is called when package deliver has condemned a record of n bytes. It reports
-// whether a record limit has become valid. Because it is called for every server, it ignores a
-// record that did not end the last connection to this server.
+// noteCondemned is called when package deliver has given up a record of n bytes. It reports whether
+// a record limit has become valid. It is called for every server, so it ignores a record that did
+// not end the last connection to this server.
 func (l *limits) noteCondemned(now time.Time, n int) bool {
 	if l.endedRecord != n || n < leastLimit || now.Sub(l.recentSince) <= relearn && n <= l.recentMax {
 		return false

@@ -16,7 +16,7 @@ import (
 )
 
 // limitedServer returns a server that closes the connection at a frame of more than limit bytes. If
-// silent is set, it keeps the connection open and does not acknowledge the frame.
+// silent is true, it keeps the connection open instead and does not acknowledge the frame.
 func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
 	return &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
@@ -38,10 +38,10 @@ func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forwa
 	}}
 }
 
-// A record limit is learned from three condemned records of different sizes. Larger records then
-// become dead letters immediately, without delaying other records. The limit is valid for a minute,
-// and for two minutes after another condemned record. It is discarded when the server accepts a
-// larger record.
+// A record limit is learned after records of three different sizes were given up. Larger records
+// then become dead letters immediately, without delaying other records. The limit is valid for a
+// minute, and for two minutes after another record was given up. It is discarded when the server
+// accepts a larger record.
 func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -111,8 +111,8 @@ func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 	}
 }
 
-// A server that closes connections at large frames receives smaller ones. After relearn it receives
-// large ones again.
+// A server that closes connections at large frames receives smaller frames. After the time relearn
+// it receives large frames again.
 func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -245,7 +245,7 @@ func TestRandomResetsTeachNoLimit(t *testing.T) {
 	})
 }
 
-// A Driver also learns the limit in an output made with deliver.NewOutput.
+// A Driver learns the limit also if its output was made with deliver.NewOutput.
 func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received

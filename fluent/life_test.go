@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A fakeLife is a [deliver.Life] that stores what a session reports.
+// The type fakeLife is a [deliver.Life] that stores what a session reports.
 type fakeLife struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -60,7 +60,7 @@ func (l *fakeLife) End(err error) {
 	close(l.ended)
 }
 
-// wait waits for the answer to b, or for the end of the session or of ctx.
+// wait waits for the outcome of b, or for the end of the session or of ctx.
 func (l *fakeLife) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, ok bool) {
 	for {
 		l.mu.Lock()
@@ -83,7 +83,8 @@ func (l *fakeLife) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, o
 	}
 }
 
-// A testClient is a Driver and its open session. Its methods call the session like an outlet.
+// A testClient is a Driver and its open session. Its methods call the session like package deliver
+// does.
 type testClient struct {
 	*Driver
 	t testing.TB
@@ -133,14 +134,14 @@ func (p *testClient) close() {
 	}
 }
 
-// A result is the answer to one batch, or the reason why the batch has no answer.
+// A result is the outcome of one batch, or the reason why the outcome is unknown.
 type result struct {
 	batch.Outcome
 	answered bool
 	err      error // error of Open or End, if some batches have no answer
 }
 
-// settled returns the indexes of the settled records of a batch of n records.
+// settled returns the indexes of the records that need not be sent again, of a batch of n records.
 func (r *result) settled(n int) (indexes []int) {
 	for i := range n {
 		if r.answered && !r.Open.Has(i) {
@@ -150,9 +151,9 @@ func (r *result) settled(n int) (indexes []int) {
 	return indexes
 }
 
-// send sends batches, as many at the same time as the session accepts, and waits for their answers.
-// If a session refuses a batch, send uses the next session. After a batch with open records, send
-// stops.
+// send sends batches, as many at the same time as the session accepts, and waits for their
+// outcomes. If a session does not accept a batch, send opens the next session. After a batch with
+// undelivered records, send stops.
 func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 	p.t.Helper()
 	out := make([]result, len(bs))
@@ -215,7 +216,7 @@ func sendOK(t testing.TB, p *testClient, bs ...*batch.Batch) {
 	}
 }
 
-// sendUntilSettled sends b up to tries times, until all of its records are settled.
+// sendUntilSettled sends b up to tries times, until no record needs to be sent again.
 func (p *testClient) sendUntilSettled(b *batch.Batch, tries int) (r result) {
 	p.t.Helper()
 	for range tries {

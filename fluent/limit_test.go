@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. fluentd
-// takes the number of bytes read since the previous message as the size of a message. These bytes
-// may include parts of the neighboring messages.
+// A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. As the
+// size of a message, fluentd takes the number of bytes read since the previous message. They may
+// include parts of the neighboring messages.
 type chunkMeter struct {
 	net.Conn
 	rng  *rand.Rand
@@ -66,8 +66,8 @@ func (m *chunkMeter) Read(p []byte) (int, error) {
 	}
 }
 
-// fluentd drops a message that exceeds its chunk_size_limit and sends no acknowledgement. If this
-// happens to a record of one tag, the records of another tag keep their order and are delayed for
+// fluentd drops a message that exceeds its chunk_size_limit and sends no acknowledgement. If a
+// record of one tag is too large, the records of another tag keep their order and are delayed for
 // at most ten minutes.
 func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 	const limit = 32 << 10
@@ -76,7 +76,8 @@ func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 		N int
 		X string
 	}
-	// Without pauses, the seed decides whether the records of the other tag are sent in the meantime.
+	// Without pauses, it depends on the seed whether records of the other tag are sent in the
+	// meantime.
 	for _, pace := range []time.Duration{0, 0, 0, 0, 0, time.Millisecond, 10 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))

@@ -30,20 +30,21 @@ var errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 // Post encodes the value into a slab and returns; delivery is asynchronous. Every record is
 // accounted for, see [Logger.Account].
 type Logger struct {
-	// Output is the memory and the delivery of the Logger. A Router can also use it as an output,
-	// with Driver.Encoder as its encoder. NewLogger sets both fields.
+	// Output contains the memory and the delivery of the Logger. A Router can also use it as an
+	// output, with Driver.Encoder as its encoder. NewLogger sets Output and Driver.
 	Output *deliver.Output
 	// Driver sends the events to the server.
 	Driver *Driver
-	// ErrorHandler, if it is not nil at the first Post, replaces the error handler and the fallback
-	// file of the options. It must not be changed after the first Post has begun.
+	// ErrorHandler receives the records that cannot be delivered. If it is not nil at the first
+	// Post, it replaces the error handler and the fallback file of the options. It must not be
+	// changed after the first Post has begun.
 	ErrorHandler deliver.ErrorHandler
 
 	memory *slablog.Writer // memory of Output
 	closed atomic.Bool     // Close has begun
 
-	// The numbers of records that Post did not pass to Output. Account and Stats add these numbers
-	// to those of Output.
+	// These fields count the records that Post did not pass to Output. Account and Stats add them
+	// to the counts of Output.
 	encodeDrops atomic.Uint64 // the tag, a value or the time is invalid
 	tooLarge    atomic.Uint64
 	refused     atomic.Uint64 // Post was called after Close
@@ -78,12 +79,12 @@ func newLogger(out *deliver.Output, d *Driver) *Logger {
 // Post posts v under tag with the current time. It copies the data of v: the caller may change v
 // after Post returns.
 //
-// v is a map or a struct, or a pointer to one. Any other value becomes the field
-// Config.MessageKey of a record, and nil becomes an empty record. Struct fields are named by the
-// first of the tags fluent, msgpack, msg, codec and json that is present, by the rules of
-// encoding/json: omitempty, omitzero, embedded structs. The option inline (or flatten) also adds
-// the fields of named structs, and the pairs of maps, to the enclosing record. Values in a record
-// are encoded by these rules:
+// v is a map or a struct, or a pointer to one. Any other value becomes the field Config.MessageKey
+// of a record, and nil becomes an empty record. Struct fields are named by the first of the tags
+// fluent, msgpack, msg, codec and json that is present, by the rules of encoding/json for
+// omitempty, omitzero and embedded structs. With the option inline (or flatten), the fields of a
+// named struct or the pairs of a map are added to the enclosing record. Values in a record are
+// encoded by these rules:
 //
 //   - keys of maps become strings; a nil value remains nil;
 //   - values have the form that they have in every output, see docs/ENCODING.md: times are RFC
@@ -118,20 +119,21 @@ func newLogger(out *deliver.Output, d *Driver) *Logger {
 //   - [slab.ErrDropped] if the buffer has no room (forebay.WhenFull);
 //   - [batch.ErrClosed] after Close.
 //
-// With Config.Sync, a nil error means that the server has acknowledged this record (with
-// Config.NoAck: that it was written). Otherwise the error wraps [slab.ErrDropped] if the record was
-// dropped for any reason, or [ErrHandled] if the error handler accepted it. Any other error means
-// that the record was not acknowledged in time and is still pending. The outcome of other records
-// does not affect Post.
+// With Config.Sync, a nil error means that the server has acknowledged this record or, with
+// Config.NoAck, that it was written. The error wraps [slab.ErrDropped] if the record was dropped
+// for any reason, and [ErrHandled] if the error handler accepted it. Any other error means that the
+// record was not acknowledged in time and is still pending. The outcome of other records does not
+// affect Post.
 func (l *Logger) Post(tag string, v any) error {
 	now := wallclock.Now()
 	return l.post(tag, now, now, v)
 }
 
-// PostWithTime is like [Logger.Post] with the given time. A zero t means the current time. The
-// protocol represents times from 1970 to February 2106. For other times the error wraps [ErrValue].
+// PostWithTime is like [Logger.Post] with the given time. If t is the zero time, the current time
+// is used. The protocol represents times from 1970 to February 2106. For other times the error
+// wraps [ErrValue].
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
-	// The age limit of a pending record counts from the call, not from t.
+	// The age of a pending record counts from the call, not from t.
 	now := wallclock.Now()
 	if t.IsZero() {
 		t = now
@@ -159,8 +161,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return errClosed
 	}
-	// Encoding into pooled memory first, and copying into a slab afterwards, allocates nothing and
-	// lets the caller change v after post returns.
+	// The record is encoded into pooled memory and then copied into a slab. This allocates nothing,
+	// and the caller may change v after post returns.
 	s := borrow(l.Driver.maxRecord, l.Driver.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err == nil && !holdsTime(t) {
@@ -205,8 +207,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	return fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, err)
 }
 
-// postError returns the error that Post returns for err, the output's error for a record that it
-// did not accept.
+// postError returns the error of Post if the output did not accept a record and returned err.
 func (l *Logger) postError(err error) error {
 	if errors.Is(err, batch.ErrClosed) {
 		return errClosed
@@ -215,7 +216,7 @@ func (l *Logger) postError(err error) error {
 }
 
 // postAndWait implements Post with Config.Sync. It writes the record rec and waits until the server
-// has acknowledged or finally refused it, or until SyncTimeout. It frees s.
+// has acknowledged or finally rejected it, or until SyncTimeout. It frees s.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
 	at := l.Driver.awaited
 	now = at.stamp(now)
@@ -230,10 +231,11 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
-	// Flush makes the outlet send the record immediately. If the circuit breaker is open, Flush
-	// does not probe the server, because each call of Post would then cause a probe.
+	// Flush makes the output send the record immediately. If the circuit breaker is open, Flush
+	// does not probe the server, because otherwise each call of Post would cause a probe.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
-	// Flush also fails for a held record, which may still be sent, so the wait continues.
+	// If records are kept until the configuration changes, Flush fails. The record may still be
+	// sent, so the wait continues.
 	if err != nil && !errors.Is(err, deliver.ErrOpen) {
 		select {
 		case <-w.known:
@@ -256,10 +258,10 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	return unacknowledged(before, l.Output.Account())
 }
 
-// unacknowledged returns the error for a record that was settled without an acknowledgement. before
-// and after are the accounts of the output before and after the wait. An account does not contain
-// the outcome of an individual record, so the error names every outcome that any record has had
-// during the wait.
+// unacknowledged returns the error for a record that is no longer pending and was not acknowledged.
+// The parameters before and after are the accounts of the output before and after the wait. An
+// account does not contain the outcomes of individual records. Therefore the error names every
+// outcome that any record had during the wait.
 func unacknowledged(before, after batch.Account) error {
 	var drops batch.Drops
 	for i := range drops {
@@ -286,8 +288,7 @@ func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
-// complete returns a, the account of the output, after adding the records that Post did not pass to
-// the output.
+// complete adds the records that Post did not pass to the output to a, the account of the output.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc
@@ -304,8 +305,8 @@ func (l *Logger) Stats() deliver.OutputStats {
 	return s
 }
 
-// Subscribe returns a channel that receives the transitions of the circuit, and a function to
-// unsubscribe, see [deliver.Output.Subscribe].
+// Subscribe returns a channel that receives the transitions of the circuit breaker, and a function
+// to unsubscribe, see [deliver.Output.Subscribe].
 func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Output.Subscribe() }
 
 // Close refuses further posts, delivers the pending records and returns a report, like
@@ -320,8 +321,8 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 }
 
 // FallbackTo returns an error handler that posts records to the Logger other. Records count as
-// handled once that Logger has accepted them, and then belong to its account. While its buffer is
-// full, the records remain pending. The handler does not close that Logger, so close it last.
+// handled once other has accepted them, and then belong to the account of other. While the buffer
+// of other is full, the records remain pending. The handler does not close other, so close it last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.Output, Codec())
 	if err != nil { // the handler returns this error from each call

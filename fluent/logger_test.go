@@ -148,8 +148,8 @@ func TestSyncPostReturnsAfterTheAck(t *testing.T) {
 	l.Close(ctx)
 }
 
-// While the server is down, the error handler receives all records, and a subscriber receives the
-// transition of the circuit breaker to open.
+// While the server is down, the error handler receives all records. A subscriber is notified that
+// the circuit breaker has opened.
 func TestRecordsOfAnOutageGoToTheHandler(t *testing.T) {
 	var buf bytes.Buffer
 	var mu sync.Mutex
@@ -223,9 +223,8 @@ func TestFallbackToDeliversThroughOtherLogger(t *testing.T) {
 	}
 }
 
-// If the server is down, stalls or closes connections, Close returns at its deadline. This applies
-// even if Close is called twice and concurrently with Post. The report counts the undelivered
-// records.
+// If the server is down, stalls or closes connections, Close returns at its deadline. Close may be
+// called twice and concurrently with Post. The report counts the undelivered records.
 func TestCloseKeepsItsDeadline(t *testing.T) {
 	for name, dial := range map[string]func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error){
 		"dead": func(chan struct{}) func(context.Context, string, string) (net.Conn, error) {
@@ -286,8 +285,8 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 	}
 }
 
-// If the server restarts, no record is lost, and at most one window of records arrives twice. This
-// applies whether the server has stored the unacknowledged records or lost them.
+// If the server restarts, no record is lost, and at most one window of records arrives twice. The
+// server may have stored the unacknowledged records or lost them.
 func TestServerRestartLosesNothing(t *testing.T) {
 	t.Run("backlog lost", func(t *testing.T) { testRestart(t, false) })
 	t.Run("backlog kept", func(t *testing.T) { testRestart(t, true) })
@@ -404,7 +403,7 @@ func testRestart(t *testing.T, keeps bool) {
 		if lost > 0 {
 			t.Errorf("%d records lost", lost)
 		}
-		// At most the batches that were in flight at the restart may arrive twice.
+		// Only batches that were in flight at the restart may arrive twice.
 		if limit := defaultWindow * largest; twice > limit || keeps && twice == 0 {
 			t.Errorf("%d records arrived twice, the window had up to %d", twice, limit)
 		}
@@ -600,7 +599,8 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 }
 
 // With Config.Sync, Post returns nil if its record is acknowledged, regardless of the outcome of
-// other records. A record that is condemned while Post waits is reported as dropped.
+// other records. If the record is given up while Post waits, Post returns an error for a dropped
+// record.
 func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
@@ -634,7 +634,8 @@ func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 	}
 }
 
-// With Config.Sync, Post returns an error if its record is evicted or accepted by the fallback.
+// With Config.Sync, Post returns an error if its record is dropped to make room for newer ones, or
+// if the fallback accepts it.
 func TestSyncPostReturnsAnErrorForEveryLostRecord(t *testing.T) {
 	mute := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {

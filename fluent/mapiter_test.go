@@ -64,7 +64,8 @@ func TestMapsAreEncodedConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// Encoding a record larger than ownScratchBytes does not allocate, because it uses borrowed memory.
+// Encoding a record larger than ownScratchBytes does not allocate, because memory is borrowed from
+// a pool.
 func TestLargeRecordsAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	pools.Plain(t)

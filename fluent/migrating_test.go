@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Each row of the table in docs/MIGRATING-fluent-logger-go.md has a test. The key of the test is
+// Each row of the table in docs/MIGRATING-fluent-logger-go.md has a test. The name of the test is
 // the beginning of the row's first cell.
 func TestMigratingFromFluentLoggerGo(t *testing.T) {
 	page, err := os.ReadFile("../docs/MIGRATING-fluent-logger-go.md")
@@ -64,7 +64,8 @@ func downWith(t *testing.T, c testConfig) *Logger {
 	return newTestLogger(t, c)
 }
 
-// upWith returns a Logger whose server acknowledges every record, and the received records.
+// upWith returns a Logger whose server acknowledges every record. The second result contains the
+// received records.
 func upWith(t *testing.T, c testConfig) (*Logger, *received) {
 	r := new(received)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
@@ -89,7 +90,7 @@ func mustResolve(t *testing.T) *resolved {
 	return r
 }
 
-// awaitTransition returns the first transition for which f returns true.
+// awaitTransition returns the first transition for which the function f returns true.
 func awaitTransition(ch <-chan deliver.Transition, f func(deliver.Transition) bool) (tr deliver.Transition) {
 	for tr = range ch {
 		if f(tr) {

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A numbered is a record whose first field is its number, as recordNumber expects.
+// The type numbered is a record whose first field is its number, as recordNumber expects.
 type numbered struct {
 	N    int    `json:"n"`
 	Text string `json:"text"`

@@ -14,7 +14,7 @@ import (
 
 type phaseStep struct{ from, to phase }
 
-// phaseSteps are the transitions in the diagram at the declaration of phase.
+// phaseSteps are the transitions that are drawn in the comment of the type phase.
 var phaseSteps = []phaseStep{
 	{begun, probing}, {begun, oneBatch}, {begun, serving},
 	{probing, serving}, {probing, leaving}, {probing, over},
@@ -39,8 +39,8 @@ func checkPhases() {
 	}
 }
 
-// A session passes through the expected phases in each situation. Together, the situations use
-// every transition in phaseSteps.
+// Each test case leads a session through the expected phases. Together, the cases use every
+// transition in phaseSteps.
 func TestSessionTakesEveryDrawnPhaseTransition(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}

@@ -17,7 +17,7 @@ import (
 )
 
 // A record at which the server closes every connection becomes a dead letter. All other records
-// arrive, and their first copies are in order.
+// arrive. Some may arrive twice, but their first copies are in order.
 func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const bad = 321
@@ -58,9 +58,10 @@ func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// If the server has accepted a record with another tag, up to 31 poisonous records that precede good
-// ones are all condemned within a limited time. If there are more, and no record with their tag was
-// ever accepted, the server appears to be full: all records wait, and none is condemned.
+// In this test, the server closes the connection at bad records, which precede good ones. If the
+// server has accepted a record with another tag, up to 31 bad records are all given up within a
+// limited time. If there are more, and no record with their tag was ever accepted, the server
+// appears to be full: all records wait, and none is given up.
 func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -168,8 +169,8 @@ func TestServerFailureCondemnsNothing(t *testing.T) {
 	})
 }
 
-// If an output has only one record, that record is sent until the server accepts it: no second
-// record can prove that the server works.
+// If an output has only one record, the record is sent until the server accepts it, because no
+// second record can prove that the server works.
 func TestOnlyRecordIsSentAgainUntilAccepted(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

@@ -9,14 +9,14 @@ import (
 	"github.com/forebay-log/forebay/internal/slablog"
 )
 
-// Sizes of memory, in bytes, and the condition for returning to a smaller size.
+// These constants are sizes of memory, in bytes, and the condition for returning to a smaller size.
 const (
 	// ownScratchBytes is the size of the buffer that each recordMemory owns. Most records fit.
 	// For larger records, Post borrows memory from the pool.
 	ownScratchBytes = 1 << 10
-	// maxScratchBytes is the size of the largest record that uses borrowed memory: the default of
-	// MaxRecord, 1 MiB, and space for the beginning of the entry. maxSendBytes is the size of the
-	// largest write from borrowed memory. Larger memory is allocated and left to the garbage
+	// maxScratchBytes is the size of the largest record that uses borrowed memory: 1 MiB, which is
+	// the default of MaxRecord, and space for the beginning of the entry. maxSendBytes is the size
+	// of the largest write from borrowed memory. Larger memory is allocated and left to the garbage
 	// collector.
 	maxScratchBytes = 1<<20 + 4<<10
 	maxSendBytes    = 8 << 20
@@ -25,16 +25,16 @@ const (
 	shrinkAfter = 1 << 10
 )
 
-// scratch is the pool of memory for large records and for frames. All Drivers of the process share
-// it.
+// scratch is the pool of memory for large records and for frames. It is shared by all Drivers of
+// the process.
 var scratch = newScratch(false)
 
-// newScratch returns a pool. With debug, the pool detects memory that is used after it was
-// returned. Only tests set debug.
+// newScratch returns a pool. If debug is true, which only tests set, the pool detects memory that
+// is used after it was returned.
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
-		// The size classes are powers of four, frames of the default size, and windows of such
-		// frames.
+		// The sizes are powers of four, the size of a frame by default, and the size of a window of
+		// such frames.
 		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
 		NoZero:      true, // only written bytes are read
 		Debug:       debug,
@@ -45,10 +45,11 @@ func newScratch(debug bool) *bufpool.Pool {
 	return p
 }
 
-// A recordMemory is the memory for a record of Post. Long strings are spliced: instead of copying
-// them to this memory, the write to the slab inserts them. One goroutine uses it.
+// A recordMemory is the memory for encoding a record of Post. Long strings are not copied to it.
+// They are spliced: written directly to the slab, between the parts of the record. A recordMemory
+// is used by one goroutine.
 type recordMemory struct {
-	// borrowSize and smallRecords are retained for later records.
+	// borrowSize and smallRecords keep their values for later records.
 	borrowSize   int    // size to borrow from scratch; 0: own is sufficient
 	smallRecords int    // number of consecutive records that fit into own although memory was borrowed
 	borrowed     []byte // borrowed memory; nil if there is none
@@ -60,8 +61,8 @@ type recordMemory struct {
 	own           [ownScratchBytes]byte // memory for small records
 }
 
-// buffer returns an empty slice with memory for a record of Post: m.own or, if recent records were
-// larger, borrowed memory of their size. The caller must call release.
+// buffer returns an empty slice with memory for a record of Post. The memory is m.own or, if recent
+// records were larger, borrowed memory of their size. The caller must call release.
 func (m *recordMemory) buffer() []byte {
 	if m.borrowSize > 0 {
 		m.borrowed, _ = scratch.Get(m.borrowSize)
@@ -70,9 +71,9 @@ func (m *recordMemory) buffer() []byte {
 	return m.own[:0]
 }
 
-// release returns the memory of buffer to its pool. It chooses the size of the next borrowed memory
-// by the size of rec, the encoded record. If rec did not fit, append has moved it to memory that
-// the garbage collector frees.
+// release returns the memory of buffer to its pool. The size of rec, the encoded record, determines
+// how much memory is borrowed next. If rec did not fit, append has moved it to memory that the
+// garbage collector frees.
 func (m *recordMemory) release(rec []byte) {
 	if m.borrowSize == 0 && m.borrowed == nil && len(rec) <= ownScratchBytes {
 		return
@@ -102,11 +103,11 @@ const (
 	maxSplices = 8
 )
 
-// splice appends a string. If possible, it appends only the header and adds the string to
-// m.splices, to be copied directly into the slab later. The offset in m.splices must remain
-// valid, so splice is only called for values of the top-level map: no bytes before these values
-// are moved later. The caller has checked m.canSplice. A string with invalid UTF-8 is copied,
-// because the invalid bytes must be replaced.
+// splice appends a string. If possible, it appends only the header, and adds the string with its
+// offset to m.splices, to be copied directly into the slab later. The offset must remain valid.
+// Therefore splice may only be called for values of the top-level map, because the bytes before
+// these values are not moved later. The caller must have checked m.canSplice. A string with invalid
+// UTF-8 is copied, because the invalid bytes must be replaced.
 func (m *recordMemory) splice(dst []byte, v string) []byte {
 	if len(m.splices) == maxSplices || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)
@@ -117,9 +118,9 @@ func (m *recordMemory) splice(dst []byte, v string) []byte {
 	return dst
 }
 
-// insert returns dst with the strings of m.splices inserted. It inserts them from the last to the
-// first, so that each byte is moved only once. The result is in the memory of dst if it fits,
-// otherwise in borrowed memory.
+// insert returns dst with the strings of m.splices inserted. It begins with the last one, so that
+// each byte is moved only once. The result is in the memory of dst if it fits, otherwise in
+// borrowed memory.
 func (m *recordMemory) insert(dst []byte) []byte {
 	if m.spliceBytes == 0 {
 		return dst

@@ -72,9 +72,9 @@ func parseServer(text string) (*server, error) {
 	return s, nil
 }
 
-// A roster contains the servers of a Driver and their recent health. A server is identified by its
-// index in servers. The indexes are in the order of preference: first Config.Servers, then
-// Config.Standby. All methods are safe for concurrent use.
+// A roster contains the servers of a Driver and their recent failures. A server is identified by
+// its index in the field servers. The indexes are in the order of preference: first Config.Servers,
+// then Config.Standby. All methods are safe for concurrent use.
 type roster struct {
 	servers []*server // immutable
 
@@ -88,7 +88,7 @@ func newRoster(servers []*server) *roster {
 	return &roster{servers: servers, health: make([]health, len(servers))}
 }
 
-// health is the recent history of a server. roster.mu guards it.
+// The type health is the recent history of a server. roster.mu guards it.
 type health struct {
 	failures     int       // consecutive failed attempts to connect
 	unresponsive int       // consecutive sessions that ended because the server did not respond
@@ -103,32 +103,32 @@ type health struct {
 // is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
 const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip skips the server for minSkip. Each further consecutive call doubles the duration, up to
-// maxSkip. n is the number of consecutive calls before this one. The duration has jitter.
+// skip skips the server for a random time of about minSkip. The time doubles with n, the number of
+// consecutive calls before this one, up to maxSkip.
 func (h *health) skip(minSkip, maxSkip time.Duration, n int) {
 	d := backoff.Ceil(minSkip, maxSkip, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// recordFailure is called when connecting to the server has failed. It skips the server for minSkip.
-// Each further failure doubles the duration, up to maxSkip.
+// recordFailure is called when the client could not connect to the server. The server is skipped
+// for minSkip. Each further failure doubles the duration, up to maxSkip.
 func (h *health) recordFailure(minSkip, maxSkip time.Duration) {
 	h.skip(minSkip, maxSkip, h.failures)
 	h.failures++
 }
 
 // recordSilence is called when the server has accepted a connection and records but does not
-// respond. It skips the server for minSkip. Each further call doubles the duration, up to
+// respond. The server is skipped for minSkip. Each further call doubles the duration, up to
 // maxUnresponsiveSkip.
 func (h *health) recordSilence(minSkip time.Duration) {
 	h.skip(minSkip, maxUnresponsiveSkip, h.unresponsive)
 	h.unresponsive++
 }
 
-// order returns the indexes of all servers, sorted by preference: servers that are not skipped,
-// servers that could not be connected, and servers that did not respond. Within each of these three
-// classes, standby servers come last; the rest is ordered by weight or, without weights, by
-// preference.
+// order returns the indexes of all servers in the order in which to try them. Servers that are not
+// skipped come first, then servers that failed to connect, then servers that did not respond.
+// Within each of these classes, standby servers come last. The other servers are ordered by weight
+// or, without weights, by preference.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,8 +142,8 @@ func (r *roster) order() []int {
 		}
 		return 2
 	}
-	// due is the credit that server i would have for the next connection. Without weights it is 0
-	// for all servers.
+	// The function due returns the credit that server i would have for the next connection. Without
+	// weights it is 0 for all servers.
 	due := func(i int) int { return r.health[i].credit + r.servers[i].weight }
 	standby := func(i int) int {
 		if r.servers[i].standby {
@@ -161,9 +161,9 @@ func (r *roster) order() []int {
 	return order
 }
 
-// noteSelected is called when server i is used next. With weights, this is one step of smooth
-// weighted round-robin, as in nginx: the credit of each available server grows by its weight, and
-// the credit of the used server is reduced by the total of these weights.
+// noteSelected is called when server i is used next. With weights, this is one step of the smooth
+// weighted round-robin of nginx: the credit of each available server grows by its weight, and the
+// credit of the used server is reduced by the sum of these weights.
 func (r *roster) noteSelected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,24 +171,22 @@ func (r *roster) noteSelected(i int) {
 	if r.servers[i].weight == 0 || r.servers[i].standby {
 		return
 	}
-	// Only available servers receive credit, so they divide the share of a skipped server among
-	// themselves.
+	// A skipped server receives no credit, so the other servers divide its share among themselves.
 	now, sum := time.Now(), 0
 	for k, s := range r.servers {
 		if !s.standby && !now.Before(r.health[k].until) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			// A skipped server accumulates no credit, so it only gets its usual share when it is
-			// available again.
+			// When the skipped server is available again, it only receives its usual share.
 			r.health[k].credit = 0
 		}
 	}
 	r.health[i].credit -= sum
 }
 
-// weighted reports whether servers are selected by weight. They are if at least two servers have a
-// weight.
+// weighted reports whether servers are selected by weight. This is the case if at least two servers
+// have a weight.
 func (r *roster) weighted() bool {
 	n := 0
 	for _, s := range r.servers {
@@ -204,7 +202,7 @@ func (r *roster) hasPreferred(index int) bool { return len(r.preferred(index)) >
 
 // preferred returns the servers that are preferred to the server with the given index. For a
 // standby server these are all of Config.Servers and the standby servers before it. For any other
-// server they are the servers before it, but there are none if servers have weights.
+// server these are the servers before it, or none if servers have weights.
 func (r *roster) preferred(index int) []int {
 	var out []int
 	at := r.servers[index]
@@ -216,8 +214,8 @@ func (r *roster) preferred(index int) []int {
 	return out
 }
 
-// learned returns the limits that were learned for the server of the last connection, in bytes of
-// payload. 0 means no limit.
+// learned returns the size limits that were learned for the server of the last connection, in bytes
+// of payload. 0 means no limit.
 func (r *roster) learned() (frame, record int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,8 +226,8 @@ func (r *roster) learned() (frame, record int) {
 }
 
 // promising returns the servers that are preferred to the server with the given index and worth a
-// test. It omits servers that are skipped because they did not respond. Such a server accepts
-// connections, so a successful connection would prove nothing.
+// test. It omits servers that did not respond recently. They accept connections, so a successful
+// connection would prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,20 +240,19 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// noteConnected is called when connecting to server i has succeeded. If the server is skipped
-// because it did not respond, the skip continues.
+// noteConnected is called when the client has connected to server i. If the server is skipped
+// because it did not respond, it remains skipped.
 func (r *roster) noteConnected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]
-	// An unresponsive server can accept connections, so its skip continues.
 	if h.failures = 0; h.unresponsive == 0 {
 		h.until = time.Time{}
 	}
 }
 
-// recordFailure is called when connecting to server i has failed. For minSkip and maxSkip, see
-// health.recordFailure.
+// recordFailure is called when the client could not connect to server i. For minSkip and maxSkip,
+// see health.recordFailure.
 func (r *roster) recordFailure(i int, minSkip, maxSkip time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,9 +274,9 @@ func (r *roster) recordSilence(i int, minSkip time.Duration) {
 	r.health[i].recordSilence(minSkip)
 }
 
-// recordEnd is called when server i has ended a connection with NoAck. lived is how long the
-// connection was open. A minute or more proves that the server does not close a connection after
-// one message.
+// recordEnd is called when server i has ended a connection with NoAck. The parameter lived is how
+// long the connection was open. A minute or more proves that the server does not close a connection
+// after one message.
 func (r *roster) recordEnd(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,19 +287,19 @@ func (r *roster) recordEnd(i int, lived time.Duration) {
 	}
 }
 
-// Without acknowledgements, a server that reads records cannot be distinguished from one that only
-// accepts connections, such as a proxy without a backend, or the port of another protocol. The
-// event "no-ack" is posted when a server ends hangUps consecutive connections, each within
-// hangUpWithin of its beginning. A single early end is normal: the server may have restarted, or
-// read only one message per connection.
+// Without acknowledgements, the client cannot distinguish a server that reads records from one that
+// only accepts connections, such as a proxy without a backend, or the port of another protocol.
+// Therefore the event "no-ack" is posted when a server has ended hangUps consecutive connections,
+// each within hangUpWithin of its beginning. A single early end is normal: the server may have
+// restarted, or read only one message per connection.
 const (
 	hangUps      = 10
 	hangUpWithin = 5 * time.Second
 )
 
-// noteHangUp is called when server i has ended a connection, which was open for the duration lived.
-// It reports whether the event "no-ack" is due: once in a series of short connections, at
-// connection number hangUps. A longer connection ends the series.
+// noteHangUp is called when server i has ended a connection that was open for the duration lived.
+// It reports whether the event "no-ack" must be posted now. This is the case once in a series of
+// short connections, at connection number hangUps. A longer connection ends the series.
 func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,23 +313,23 @@ func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 }
 
 // probeTime returns how long to wait for server i to close a connection after its first message.
-// The wait covers the round trips of the message and of the FIN. It is a multiple of dialled, the
-// time to connect. It grows with the number of connections that the server has ended, because the
-// probe may have been too short for that server.
+// The time covers the round trips of the message and of the FIN, so it is a multiple of dialled,
+// the time to connect. It grows with the number of connections that the server has ended, because
+// the earlier waits may have been too short.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return backoff.Ceil(probeMin+3*dialled, probeMax, 2*r.health[i].ends)
 }
 
-// probeMin and probeMax limit the result of roster.probeTime. Each connection delays records once
-// by that result.
+// probeMin and probeMax limit the result of roster.probeTime. Records are delayed by that time once
+// per connection.
 const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second
 )
 
-// sizes returns maxSizes, reduced to the limits that were learned for server i.
+// sizes returns maxSizes after reducing it to the limits that were learned for server i.
 func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -351,9 +348,8 @@ func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	return maxSizes
 }
 
-// proven returns the payload size, in bytes, above which a frame is sent to server i alone. The
-// next frame then waits for the acknowledgement of that frame; see session.putInOrder for the
-// reason.
+// proven returns a payload size, in bytes. A frame that is larger is sent to server i alone: the
+// next frame waits for its acknowledgement. See session.putInOrder for the reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -371,15 +367,15 @@ func (r *roster) noteAccepted(i, n int) {
 	r.health[i].limits.noteAccepted(time.Now(), n)
 }
 
-// noteEndedAt is called when a session with server i has ended at a frame of n bytes. The
-// parameters single and silent have the same meaning as in limits.noteEnded.
+// noteEndedAt is called when a session with server i has ended while its oldest unacknowledged
+// frame had n bytes. For single and silent, see limits.noteEnded.
 func (r *roster) noteEndedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.noteEnded(time.Now(), n, single, silent)
 }
 
-// noteCondemned is called when package deliver has condemned a record of n bytes.
+// noteCondemned is called when package deliver has given up a record of n bytes.
 func (r *roster) noteCondemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 //
 //	serving ──a preferred server is back, or a weighted one is next──▶ leaving
 //
-// A session enters over from every phase except begun: when the connection has ended, was idle or
-// does not respond, and when the session is closed.
+// The last phase is over. It follows every phase except begun when the connection has ended, was
+// idle or does not respond, and when the session is closed.
 type phase uint8
 
 const (
@@ -43,29 +43,28 @@ func (s *session) enterLocked(to phase) {
 	s.phase = to
 }
 
-// phaseEntered is a test hook that is called with s.mu held. Tests set it before any session
-// begins.
+// phaseEntered is a test hook. It is called with s.mu held. Tests set it before any session begins.
 var phaseEntered func(s *session, from, to phase)
 
-// errLeft is the error that Send returns if the session accepts no more batches. The outlet sends
-// the batch in the next session.
+// errLeft is the error that Send returns if the session accepts no more batches. Package deliver
+// sends the batch in the next session.
 var errLeft = errors.New("fluent: this session accepts no more records")
 
 // A session uses one connection or, in phase oneBatch, one connection for each message. It
 // implements [deliver.Session].
 //
-// Two goroutines use it. The outlet calls Send, which writes frames, and Close; these calls do not
-// overlap. The reader, which serve starts, handles acknowledgements and the end of the connection.
-// A frame is registered in the field pending before it is written, so that the reader knows its id
-// when the acknowledgement arrives.
+// Two goroutines use it. One goroutine of package deliver calls Send, which writes frames, and
+// Close; these calls do not overlap. The other is the reader, started by serve. It handles
+// acknowledgements and the end of the connection. A frame is registered in the field pending before
+// it is written, so that the reader knows its id when the acknowledgement arrives.
 type session struct {
 	c    *Driver
 	l    deliver.Life
 	stop func() bool   // cancels the call of giveUp when the context of l ends
 	done chan struct{} // closed when the reader has ended; nil before serve is called
 
-	// progress receives a value after each acknowledgement and when the reader ends. Its capacity
-	// is 1.
+	// progress receives a value after each acknowledgement and when the reader ends. It has a
+	// buffer of one.
 	progress chan struct{}
 
 	// The following fields are used only by the goroutine that calls Send.
@@ -76,8 +75,8 @@ type session struct {
 	phase phase
 	conn  *conn
 	jobs  []*job // batches without an answer, in the order of Send
-	// pending contains the frames without an acknowledgement, in the order of writing. Frames are
-	// numbered from 0. pending[i] has the number base+i, and byID maps ids to numbers.
+	// pending contains the unacknowledged frames, in the order of writing. Frames are numbered from
+	// 0. pending[i] has the number base+i, and byID maps ids to numbers.
 	pending          []sent
 	base             uint64
 	byID             map[chunkID]uint64
@@ -126,7 +125,7 @@ func (s *session) serve() {
 	go s.read()
 }
 
-// giveUp makes all operations on the connection fail. It is called when the context of l ends.
+// giveUp makes all operations on the connection fail. It is called when the context of s.l ends.
 func (s *session) giveUp() {
 	s.mu.Lock()
 	c := s.conn
@@ -134,8 +133,8 @@ func (s *session) giveUp() {
 	c.interrupt()
 }
 
-// Send writes b. In the phase serving it returns before the acknowledgement. A batch in which no
-// record can be sent is answered immediately. It implements [deliver.Session].
+// Send writes b. In the phase serving it returns before the acknowledgement. If no record of b can
+// be sent, Send reports the outcome immediately. It implements [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	s.mu.Lock()
 	ph := s.phase
@@ -148,7 +147,8 @@ func (s *session) Send(b *batch.Batch) error {
 		s.answer(j)
 		return nil
 	}
-	// Only Send ends the phases before serving, so ph is still the current phase.
+	// The phase cannot have changed since it was read, because only Send ends the phases before
+	// serving.
 	if ph < serving {
 		s.sendAlone(j, ph)
 		return nil
@@ -162,7 +162,8 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// job returns the job for b, divided into frames. It reuses an earlier job if there is one.
+// job returns the job for b, divided into frames. It reuses the memory of an earlier job if there
+// is one.
 func (s *session) job(b *batch.Batch) *job {
 	s.mu.Lock()
 	var j *job
@@ -172,8 +173,8 @@ func (s *session) job(b *batch.Batch) *job {
 		j = new(job)
 	}
 	s.mu.Unlock()
-	// Waiting calls of Post are matched with the records of b now, because the memory of b is
-	// valid only until the answer.
+	// Waiting calls of Post are matched with the records of b now, because the memory of b is valid
+	// only until the outcome is reported.
 	j.b = b
 	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
@@ -183,12 +184,12 @@ func (s *session) job(b *batch.Batch) *job {
 	return j
 }
 
-// answer reports to the outlet that the server has accepted all frames of j.
+// answer reports to package deliver that the server has accepted all frames of j.
 func (s *session) answer(j *job) { s.report(j, nil) }
 
-// report reports the outcome of j to the outlet. If why is nil, all records that are not refused
-// are settled. If why is an error, the records of frames without an acknowledgement are open
-// because of that error. Afterwards the memory of the batch is not used, and j may be reused.
+// report reports the outcome of j to package deliver. If why is nil, all records except l.refused
+// are delivered. If why is an error, it is the reason why the records of unacknowledged frames must
+// be sent again. After report, the memory of the batch is not used, and j may be reused.
 func (s *session) report(j *job, why error) {
 	l := &j.lay
 	o := batch.Outcome{Why: why}
@@ -206,8 +207,8 @@ func (s *session) report(j *job, why error) {
 		slices.Sort(open)
 		o.Open = batch.Of(open...)
 	}
-	// The waiting calls of Post receive their outcomes before the outlet settles the records. So a
-	// Post that returns because the account is settled already has its outcome.
+	// The waiting calls of Post receive their outcomes before package deliver updates the account.
+	// Otherwise a Post could notice the new account and return before it has its outcome.
 	s.c.awaited.settle(j.waiters, &o)
 	b := j.b
 	s.mu.Lock()
@@ -225,8 +226,8 @@ func (s *session) report(j *job, why error) {
 }
 
 // register adds the frames of j to pending, beginning with the frame that has the index from. It
-// must be called before they are written, because an acknowledgement may arrive before the write
-// returns. It returns false if the session accepts no more frames.
+// must be called before the frames are written, because an acknowledgement may arrive before the
+// write returns. It returns false if the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,8 +258,8 @@ func (s *session) register(j *job, from int) bool {
 	return true
 }
 
-// deadlineLocked sets the read deadline to AckTimeout after the oldest frame without an
-// acknowledgement or, if there is none, to IdleTimeout after the last use. The caller holds s.mu.
+// deadlineLocked sets the read deadline. It is the end of AckTimeout of the oldest unacknowledged
+// frame. If there is none, it is IdleTimeout after the last use. The caller holds s.mu.
 func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
@@ -272,12 +273,12 @@ func (s *session) deadlineLocked() {
 	s.conn.readUntil(t)
 }
 
-// finalRead is how long input is read after a failed write. If the server sent a reason before it
-// closed the connection, the reason has usually arrived by then.
+// finalRead is how long input is read after a failed write. By then, the reason that a server sends
+// before it closes the connection has usually arrived.
 const finalRead = 200 * time.Millisecond
 
 // readDeadlineAfter returns the time until which input is read after writing has failed with err.
-// If the server did not respond, it has sent no reason, so the time is now.
+// If the server does not respond, no reason can arrive, so the time is now.
 func readDeadlineAfter(err error) time.Time {
 	if isUnresponsive(err) {
 		return time.Now()
@@ -286,12 +287,12 @@ func readDeadlineAfter(err error) time.Time {
 }
 
 // write writes the frames of a registered job, beginning with the frame that has the index from. If
-// all of them are already acknowledged (with NoAck: written), write answers the job. If not, the
-// reader answers it later. After a failed write, the reader ends the session.
+// all of them are then acknowledged or, with NoAck, written, write reports the outcome. Otherwise
+// the reader reports it later. After a failed write, the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
-	// Exactly one goroutine answers j: this one if no frame is open, or else the reader, after the
-	// last acknowledgement or at its end.
+	// Exactly one goroutine reports the outcome of j: this one if all frames are acknowledged,
+	// otherwise the reader, after the last acknowledgement or when the connection ends.
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
@@ -303,7 +304,8 @@ func (s *session) write(j *job, from int) {
 		s.failure = err
 		s.conn.readUntil(readDeadlineAfter(err))
 	case isGone(err) && isGone(s.why):
-		// err is more precise than the reader's error, which is only the end of the input.
+		// The error err is more precise than the reader's error, which is only the end of the
+		// input.
 		s.why = err
 	}
 	s.mu.Unlock()
@@ -332,18 +334,18 @@ func (s *session) put(j *job, from, to int) error {
 }
 
 // putInOrder writes the frames of a registered job, beginning with the frame that has the index
-// from. A server may omit the acknowledgement of a frame that is too large for it and still accept
-// the next frame of the same tag, so that records would arrive out of order. Therefore a frame that
-// is larger than any frame that the server has recently accepted is sent alone: the next frame
-// waits for its acknowledgement.
+// from. A server may discard a frame that is too large for it, and still accept the next frame of
+// the same tag. Records would then arrive out of order. Therefore, if a frame is larger than any
+// frame that the server has recently accepted, the next frame is not written before its
+// acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
 		if !s.c.c.NoAck {
 			maxShared := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				// bytes is read without the lock, because the reader changes only the field
-				// acked.
+				// The field bytes is read without the lock, because the reader changes only the
+				// field acked.
 				if j.lay.frames[i].bytes > maxShared {
 					to = i + 1
 					break
@@ -393,8 +395,8 @@ func (s *session) notifyProgress() {
 	}
 }
 
-// read is the goroutine called the reader. It handles acknowledgements until the connection ends,
-// or until a deadline passes for which overdue returns an error.
+// read is the function of the reader goroutine. It handles acknowledgements until the connection
+// ends, or until overdue returns an error after a deadline.
 func (s *session) read() {
 	defer close(s.done)
 	var err error
@@ -409,7 +411,7 @@ func (s *session) read() {
 	s.mu.Lock()
 	s.enterLocked(over)
 	s.ended, s.why = true, err
-	// If writing has failed, its error is reported, unless the server has sent a reason.
+	// If writing has failed, the error of writing is reported, unless the server has sent a reason.
 	if s.failure != nil && (err == errNoReason || isGone(err)) {
 		s.why = s.failure // the error of writing is more precise than the end of the input
 	}
@@ -423,9 +425,9 @@ func (s *session) read() {
 	}
 }
 
-// lose ends the session after its connection has ended because of err. Unless the outlet has ended
-// the session, lose updates the health of the server. jobs are the batches without an answer. acked
-// reports whether the server has acknowledged any frame.
+// lose ends the session after its connection has ended because of err. It also updates the health
+// of the server, unless package deliver has ended the session. jobs are the batches whose outcome
+// is not yet reported. acked reports whether the server has acknowledged any frame.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
 		s.updateHealth(err, jobs, acked)
@@ -433,9 +435,9 @@ func (s *session) lose(err error, jobs []*job, acked bool) {
 	s.fail(s.conn.lost(err, acked), jobs)
 }
 
-// fail ends the session with err. jobs are the batches without an answer. If some frames of a batch
-// are acknowledged, fail answers the batch, so that only the remaining records are sent again. All
-// other batches remain unanswered, and the outlet sends them again as a whole.
+// fail ends the session with err. jobs are the batches whose outcome is not yet reported. If some
+// frames of a batch are acknowledged, fail reports the outcome, so that only the remaining records
+// are sent again. All other batches are sent again as a whole.
 func (s *session) fail(err error, jobs []*job) {
 	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
@@ -453,8 +455,7 @@ func (s *session) fail(err error, jobs []*job) {
 }
 
 // updateHealth updates the health of the server after the end of the connection. The parameters are
-// the same as in lose. The oldest frame without an acknowledgement may have been too large for the
-// server.
+// the same as in lose. The oldest unacknowledged frame may have been too large for the server.
 func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
 	if len(jobs) > 0 && !s.c.c.NoAck {
@@ -478,19 +479,19 @@ func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	}
 }
 
-// errHangUps is the error of the event "no-ack", with advice.
+// errHangUps is the error of the event "no-ack". It includes advice for the user.
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
 	"use acknowledgements, unless this Forward server ends each connection after one message")
 
 // noteHangUp is called when the server has ended the connection of a session with NoAck after data
-// was written. It posts the event "no-ack" if enough connections have ended.
+// was written. It posts the event "no-ack" if the server has ended enough connections.
 func (s *session) noteHangUp() {
 	if s.c.roster.noteHangUp(s.conn.index, time.Since(s.conn.opened)) {
 		s.c.reports.Post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were opened; %w", s.conn.label, hangUps, errHangUps), 0)
 	}
 }
 
-// The reasons that overdue returns for the end of a session.
+// errIdle and errNoReason are the errors with which overdue ends a session.
 var (
 	errIdle     = errors.New("it was unused for a while")
 	errNoReason = errors.New("the server sent no reason")
@@ -522,8 +523,8 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack is called when the server has acknowledged the frame with the given id. If the job of the
-// frame has no other open frame, ack answers the job. Servers may acknowledge frames in any
+// ack is called when the server has acknowledged the frame with the given id. If no other frame of
+// the batch is unacknowledged, ack reports the outcome. Servers may acknowledge frames in any
 // order. An unknown id, which may be a second acknowledgement, is only counted.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
@@ -574,8 +575,8 @@ func (s *session) conclude() {
 	s.lose(err, jobs, acked)
 }
 
-// end reports to the outlet that the session is over. err is nil after a normal end. If the server
-// refused this client, the reported error is fatal.
+// end reports to package deliver that the session is over. After a normal end, err is nil. If the
+// server rejected this client, the reported error is fatal.
 func (s *session) end(err error) {
 	s.c.counts.add(func(st *Stats) { st.Server = "" })
 	if errors.Is(err, errRefused) {
@@ -584,8 +585,8 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// probePreferred starts a goroutine that tries the preferred servers, if the time for that has
-// come. If one of them is reachable, the session enters the phase leaving, and the outlet opens the
+// probePreferred starts a goroutine that tries the preferred servers, if it is time to do so. If
+// one of them is reachable, the session enters the phase leaving, and package deliver opens the
 // next session.
 func (s *session) probePreferred() {
 	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasPreferred(s.conn.index) {
@@ -608,7 +609,7 @@ func (s *session) probePreferred() {
 }
 
 // rotateEvery is how long a connection is used before the session moves to the next weighted
-// server. So weights are shares of time, not of records.
+// server. Weights are therefore shares of time, not of records.
 const rotateEvery = 10 * time.Second
 
 // rotateServers makes the session enter the phase leaving after rotateEvery, if servers are
@@ -627,9 +628,8 @@ func (s *session) rotateServers() {
 	}
 }
 
-// scheduleHeartbeatLocked sets the timer that calls checkServer. It does nothing without
-// acknowledgements, and nothing if there is only one server, because the session could not move.
-// The caller holds s.mu.
+// scheduleHeartbeatLocked sets the timer that calls checkServer. It does nothing with NoAck, and
+// nothing if there is only one server, because the session could not move. The caller holds s.mu.
 func (s *session) scheduleHeartbeatLocked() {
 	every := s.c.c.Heartbeat
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
@@ -648,8 +648,8 @@ func (s *session) scheduleHeartbeatLocked() {
 }
 
 // checkServer checks the server if its oldest acknowledgement is overdue by Config.Heartbeat. It
-// opens and closes a second connection in another goroutine. If that fails, the session ends with
-// errNoHeartbeat.
+// opens a second connection in another goroutine and closes it. If the server cannot be connected,
+// the session ends with errNoHeartbeat.
 func (s *session) checkServer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -662,8 +662,8 @@ func (s *session) checkServer() {
 		return
 	}
 	go func() {
-		// A TCP connection alone would only prove that the kernel of the server works. So the check
-		// includes TLS and the handshake.
+		// A TCP connection alone would only prove that the server's kernel works. Therefore the
+		// check includes TLS and the handshake.
 		nc, err := s.c.c.dial(ctx, s.conn.index)
 		if err == nil {
 			nc.close()
@@ -686,8 +686,8 @@ func (s *session) checkServer() {
 // Config.Dial ignores both its deadline and Close.
 const closeGrace = 50 * time.Millisecond
 
-// Close closes the connection. Unanswered batches remain unanswered, and the outlet sends them in
-// the next session. It implements [deliver.Session].
+// Close closes the connection. Batches without an outcome are sent again in the next session. It
+// implements [deliver.Session].
 func (s *session) Close() {
 	s.stop()
 	s.mu.Lock()

@@ -90,7 +90,7 @@ func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 	})
 }
 
-// The error for a server of another protocol contains the first line that the server sent, without
+// If the server speaks another protocol, the error contains the first line that it sent, without
 // secrets.
 func TestErrorQuotesUnexpectedMessage(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -182,8 +182,8 @@ func (c *lateConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Acknowledgements that arrive before a reset settle their records, even if a write fails before
-// they are read.
+// If acknowledgements arrive before a reset, their records are not sent again, even if a write
+// fails before the acknowledgements are read.
 func TestAcksBeforeAResetCount(t *testing.T) {
 	s := newTestClient(t, testConfig{
 		Config: Config{
@@ -200,7 +200,7 @@ func TestAcksBeforeAResetCount(t *testing.T) {
 	}
 }
 
-// When the context of a Life ends, every wait of its session ends: for dialing, writing and
+// When the context of a session ends, every wait of the session ends: for dialing, writing and
 // reading.
 func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn, stop chan struct{}){
@@ -267,8 +267,8 @@ func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	})
 }
 
-// Open returns when its context ends, even if Config.Dial does not. A connection that Dial returns
-// later is closed.
+// Open returns when its context ends, even if Config.Dial does not return. A connection that Dial
+// returns later is closed.
 func TestOpenReturnsThoughDialIgnoresItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -328,8 +328,8 @@ func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	})
 }
 
-// A session in the phase leaving refuses new batches, receives the acknowledgements of earlier
-// ones, and does not end by itself.
+// A session in the phase leaving accepts no batches, receives the acknowledgements of earlier
+// batches, and does not end by itself.
 func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a received
@@ -394,8 +394,8 @@ func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	})
 }
 
-// A session that ends without batches in flight is not counted as a lost connection in Stats,
-// whether it was idle for IdleTimeout or the server closed the connection.
+// A session that ends without batches in flight is not counted as a lost connection in Stats. It
+// may end because it was idle for IdleTimeout or because the server closed the connection.
 func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
@@ -426,7 +426,8 @@ func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	})
 }
 
-// The memory of a batch is not read after Send, even if some of its records are not acknowledged.
+// The memory of a batch is not read after its outcome is reported, even if some of its records were
+// not acknowledged.
 func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received
@@ -470,8 +471,8 @@ func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 	}
 }
 
-// A hostile is a server that, at random, closes connections and omits or delays acknowledgements.
-// It stores the records that arrive.
+// The type hostile is a server that, at random, closes connections and omits or delays
+// acknowledgements. It stores the records that arrive.
 type hostile struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -541,8 +542,8 @@ func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
 	}
 }
 
-// Even with hostile servers, every record that a session reports as settled has arrived. If open
-// records are sent again, the first copies of each tag arrive in order.
+// Even with hostile servers, every record that a session reports as delivered has arrived. If the
+// other records are sent again, the first copies of the records of each tag arrive in order.
 func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
 	for seed := range testkit.Walks(t, 6) {
 		rng := testkit.Rand(seed)

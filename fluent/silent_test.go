@@ -13,7 +13,8 @@ import (
 )
 
 // If the server does not acknowledge a record, other records wait for about one AckTimeout. Until
-// the record becomes a dead letter, its probes delay other records for at most a tenth of the time.
+// the record becomes a dead letter, it is sent again from time to time. This delays other records
+// for at most a tenth of the time.
 func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -27,7 +28,7 @@ func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 }
 
 // silentRecord tests a server that does not acknowledge certain records. The parameter bad is the
-// number of such records. If hangs is set, the server also stops reading the connection at such a
+// number of such records. If hangs is true, the server also stops reading the connection at such a
 // record.
 func silentRecord(t *testing.T, hangs bool, bad int) {
 	const every, ack = time.Second, 30 * time.Second
@@ -85,7 +86,7 @@ func silentRecord(t *testing.T, hangs bool, bad int) {
 		}
 		top = max(top, k)
 	}
-	// Unless the server hangs, it accepts later chunks before the chunk of the bad record is sent
+	// A server that does not hang accepts later chunks before the chunk of the bad record is sent
 	// again.
 	if most := 3 * bad; late > most || hangs && late > 0 {
 		t.Errorf("hangs %v, %d bad: %d records arrived out of order", hangs, bad, late)

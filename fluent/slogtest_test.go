@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Router with this encoder passes testing/slogtest, except that a record without a time has a
-// time field, because an entry always has a time.
+// A Router with this encoder passes testing/slogtest. There is one exception: a record without a
+// time has a time field, because an entry always has a time.
 func TestSlogtest(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {

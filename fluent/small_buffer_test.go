@@ -12,9 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If the buffer of a tag is full, fluentd closes the connection at a record of this tag, so a
-// backlog ends many sessions although no record is at fault. With a buffer for 38 records that is
-// emptied every 200 ms, all records arrive within a minute.
+// If the buffer for a tag is full, fluentd closes the connection at the next record of the tag. A
+// backlog therefore ends many sessions although no record is bad. With a buffer for 38 records that
+// is emptied every 200 ms, all records arrive within a minute.
 func TestFullReceiverBufferCondemnsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n, room = 600, 38

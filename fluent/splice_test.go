@@ -27,7 +27,7 @@ func recordJSON(t *testing.T, rec []byte) string {
 	return string(js)
 }
 
-// spliceable returns records with long strings in the record itself, in nested values, and next to
+// spliceable returns values with long strings: in the record itself, in nested values, and next to
 // values that cannot be encoded.
 func spliceable() map[string]any {
 	long := strings.Repeat("long ", 300)
@@ -56,8 +56,8 @@ func spliceable() map[string]any {
 	}
 }
 
-// The method insert restores a record: with the spliced strings at their positions, it equals the
-// record encoded without splicing.
+// The method insert puts the spliced strings into the record. The result equals the record encoded
+// without splicing.
 func TestSplicedStringsAreInsertedUnchanged(t *testing.T) {
 	for name, v := range spliceable() {
 		spliced := 0
@@ -107,8 +107,8 @@ func TestSplicedStringsCountTowardMaxRecord(t *testing.T) {
 	}
 }
 
-// Posted records with long strings arrive in the form that AppendEvent writes, even if the caller
-// clears the map after Post. This applies to small, large and crash-safe slabs.
+// If a posted record contains long strings, it arrives in the form that AppendEvent writes, even if
+// the caller clears the map after Post. This applies to small, large and crash-safe slabs.
 func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 	at := time.Unix(1_700_000_000, 5)
 	for _, o := range []slab.Options{
@@ -179,8 +179,8 @@ func TestSplicesDoNotGrowBorrowedMemory(t *testing.T) {
 	}
 }
 
-// If the borrowed memory is too small for a record with its spliced strings, it is returned, and
-// larger memory is borrowed.
+// If the borrowed memory is too small for a record with its spliced strings, larger memory is
+// borrowed instead.
 func TestSplicesBeyondTheMemoryAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	pools.Plain(t)
@@ -201,7 +201,7 @@ func TestSplicesBeyondTheMemoryAllocateNothing(t *testing.T) {
 	}
 }
 
-// The tag cached in a valuer does not change the stream of another tag.
+// A valuer caches its last tag. The cache does not change the stream of another tag.
 func TestStreamOfLastTag(t *testing.T) {
 	s := borrow(1, timeText)
 	defer s.free()
