@@ -67,8 +67,8 @@ type Stats struct {
 	UnknownAcks uint64 // acknowledgements that match no pending chunk
 	Lost        uint64 // connections that ended with chunks pending
 	Refused     uint64 // records rejected before sending: too large, empty, unknown tag
-	// LearnedFrame and LearnedRecord are limits in bytes of payload, learned because the server in
-	// use closed connections at larger sizes. Frames are no larger than LearnedFrame. Records of
+	// LearnedFrame and LearnedRecord are limits in bytes of payload, learned because the last
+	// server closed connections at larger sizes. Frames are no larger than LearnedFrame. Records of
 	// LearnedRecord bytes or more become dead letters immediately. A limit is discarded when the
 	// server accepts something larger. LearnedFrame is valid for an hour, LearnedRecord for a
 	// minute at first (docs/adr/0031-learn-the-limits-of-forward-servers.md). 0: no limit.

@@ -32,9 +32,9 @@ import (
 // A limit is discarded when the server accepts a frame as large as a frame that ended a connection.
 // It is also discarded after the time relearn, because the configuration of a server can change.
 const (
-	// A frame limit is learned after a frame was accepted alternations times just after a
-	// connection had ended. Fewer times can be a coincidence, such as a server that restarts
-	// repeatedly.
+	// alternations is how many times a frame must be accepted right after a connection has ended
+	// before a frame limit is learned. Fewer times can be a coincidence, such as a server that
+	// restarts repeatedly.
 	alternations = 4
 	// relearn is how long a limit, or the evidence for a limit, is valid.
 	relearn = time.Hour

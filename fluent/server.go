@@ -103,8 +103,8 @@ type health struct {
 // is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
 const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip skips the server for a random time of about minSkip. The time doubles with n, the number of
-// consecutive calls before this one, up to maxSkip.
+// skip skips the server for at most minSkip, and at least half of that. Both times double with each
+// consecutive call before this one, of which there were n, up to maxSkip.
 func (h *health) skip(minSkip, maxSkip time.Duration, n int) {
 	d := backoff.Ceil(minSkip, maxSkip, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
@@ -313,9 +313,9 @@ func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 }
 
 // probeTime returns how long to wait for server i to close a connection after its first message.
-// The time covers the round trips of the message and of the FIN, so it is a multiple of dialled,
-// the time to connect. It grows with the number of connections that the server has ended, because
-// the earlier waits may have been too short.
+// The wait covers the round trips of the message and of the FIN, so it includes a multiple of
+// dialled, the time to connect. It grows with the number of connections that the server has ended,
+// because the earlier waits may have been too short.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -426,8 +426,8 @@ func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	})
 }
 
-// The memory of a batch is not read after its outcome is reported, even if some of its records were
-// not acknowledged.
+// The memory of a batch is not read after Send has returned, even if its records are not yet
+// acknowledged.
 func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received

@@ -136,8 +136,8 @@ func TestCloseWithEndedContextSpools(t *testing.T) {
 	})
 }
 
-// The fallback file and the dead-letter file receive records as JSON. If an option is invalid, the
-// spool remains unlocked.
+// The fallback file and the dead-letter file receive records as JSON. A Logger with an invalid
+// option does not leave the spool locked.
 func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	dir := t.TempDir()
 	c := downConfig()
@@ -153,7 +153,7 @@ func TestFallbackAndDeadLetterFiles(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 
-	// The server closes the connection at a record that contains the word poison.
+	// The server closes the connection when it receives a record that contains the word poison.
 	deadLetters := filepath.Join(dir, "dead-letters.jsonl")
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -193,8 +193,8 @@ func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	}
 }
 
-// The age at which a record is dropped counts from the call of Post, not from the time of the
-// event.
+// The age of a record, after which it is dropped, counts from the call of Post and not from the
+// time of the event.
 func TestRetryAgeCountsFromPost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -226,8 +226,8 @@ func TestRetryAgeCountsFromPost(t *testing.T) {
 	})
 }
 
-// Even if an error handler hangs, Close writes the records passed to that handler to the spool,
-// within the time that Close reserves for the spool.
+// If an error handler hangs, Close writes the records passed to that handler to the spool. It does
+// so within the time reserved for the spool.
 func TestCloseSpoolsDespiteHangingHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := downConfig()
@@ -267,14 +267,14 @@ const (
 	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
 )
 
-// If a process is killed, every record for which Post had returned survives. The next process
-// delivers these records with their tags, or writes them as JSON.
+// If a process is killed, no record is lost for which Post had returned. The next process delivers
+// these records with their tags, or writes them as JSON.
 func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	if dir := os.Getenv(envKillDir); dir != "" {
 		postUntilKilled(dir)
 		return
 	}
-	// With this tag, this process has other stream ids than the child.
+	// Because of this tag, the ids of streams in this process differ from those in the child.
 	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,8 @@ func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	}
 }
 
-// postUntilKilled is the child process. It posts records until the parent kills it.
+// postUntilKilled is the body of the child process. It posts records until the parent kills the
+// process.
 func postUntilKilled(dir string) {
 	c := downConfig()
 	c.CrashDir, c.FlushInterval = dir, time.Hour
@@ -409,8 +410,8 @@ func TestCodecForKnownContentTypes(t *testing.T) {
 	}
 }
 
-// With the policy spill, no record is lost and no caller waits if a server stalls while the
-// circuit breaker is closed, because the oldest records are moved to the spool.
+// In this test, the server stalls while the circuit breaker is closed. With the policy spill, the
+// oldest records are moved to the spool, so no record is lost and no caller waits.
 func TestWhenFullSpillLosesNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
 	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })

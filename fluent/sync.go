@@ -10,13 +10,13 @@ import (
 )
 
 // ErrHandled is wrapped by the error of a Post with Config.Sync if the record was accepted by the
-// error handler or the fallback file instead of the server.
+// error handler or the fallback file, and not by the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
-// awaited contains the calls of Post with Config.Sync that wait for the server. Post does not know
-// the ticket of its record, so the record is found in a batch by its time and content. The method
-// stamp makes the time unique. While no call waits, n is 0, and batches are not searched. All
-// methods are safe for concurrent use.
+// The type awaited contains the calls of Post with Config.Sync that wait for the server. Post does
+// not know the sequence number (ticket) of its record, so the record is found in a batch by its
+// time and content. The method stamp makes the time unique. While no call waits, n is 0, and
+// batches are not searched. All methods are safe for concurrent use.
 type awaited struct {
 	seed maphash.Seed // of awaitedKey.sum
 	n    atomic.Int64 // number of waiters
@@ -32,7 +32,8 @@ type awaitedKey struct {
 	sum  uint64 // hash of the encoded record
 }
 
-// A waiter is a call of Post that waits. awaited.mu guards acked and why.
+// A waiter is a call of Post that waits for the outcome of its record. awaited.mu guards acked and
+// why.
 type waiter struct {
 	key   awaitedKey
 	known chan struct{} // closed when the outcome is set
@@ -50,13 +51,13 @@ func (w *waiter) setLocked(acked bool, why error) {
 	close(w.known)
 }
 
-// newAwaited returns an awaited without waiters.
+// newAwaited returns an empty set of waiters.
 func newAwaited() *awaited {
 	return &awaited{seed: maphash.MakeSeed(), waiting: map[awaitedKey]*waiter{}}
 }
 
-// stamp returns now if it is larger than all values that stamp has returned before. If it is not,
-// stamp returns the next unused value. Values are in Unix ns.
+// stamp returns now, or the next larger time that it has not yet returned. Results always increase.
+// Times are in Unix ns.
 func (a *awaited) stamp(now int64) int64 {
 	for {
 		last := a.last.Load()
@@ -72,8 +73,8 @@ func (a *awaited) key(time int64, rec []byte) awaitedKey {
 	return awaitedKey{time, maphash.Bytes(a.seed, rec)}
 }
 
-// add returns a new waiter for the record rec. The caller must write the record only after add, so
-// that no outcome is missed, and must call remove.
+// add returns a new waiter for the record rec. The caller must call add before it writes the
+// record, so that no outcome is missed. Finally it must call remove.
 func (a *awaited) add(time int64, rec []byte) *waiter {
 	w := &waiter{key: a.key(time, rec), known: make(chan struct{})}
 	a.mu.Lock()
@@ -83,8 +84,8 @@ func (a *awaited) add(time int64, rec []byte) *waiter {
 	return w
 }
 
-// remove removes w and returns its outcome: acked is set if the server has acknowledged the record,
-// and why is not nil if the record was refused.
+// remove removes w and returns its outcome: acked is true if the server has acknowledged the
+// record, and why is not nil if the record was rejected.
 func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,8 +117,8 @@ func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWait
 	return dst
 }
 
-// settle sets the outcomes of waiters from o, the outcome of their batch. The waiters of open
-// records continue to wait.
+// settle sets the outcomes of waiters from o, the outcome of their batch. If a record must be sent
+// again (o.Open), its waiter continues to wait.
 func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	if len(waiters) == 0 {
 		return
@@ -135,8 +136,8 @@ func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	}
 }
 
-// refused sets the outcomes of the waiters for records of b, which are permanently refused because
-// of cause.
+// refused sets the outcomes of the waiters for the records of b. These records were permanently
+// rejected for the reason cause.
 func (a *awaited) refused(cause error, b *batch.Batch) {
 	waiters := a.appendWaiters(nil, b)
 	a.mu.Lock()

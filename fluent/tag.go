@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxTags and maxTagText limit the number of tags in the tag table and their total length in
+	// maxTags limits the number of tags in the tag table, and maxTagText their total length in
 	// bytes, because tags are never removed from the table. After a limit is reached, a new tag is
 	// stored in each of its records.
 	maxTags    = 1 << 16
@@ -26,8 +26,9 @@ const (
 // 1,024 bytes or not valid UTF-8, or if it contains a control character.
 var ErrTag = errors.New("unusable tag")
 
-// Special ids of streams (batch.Meta.Stream). The tag table belongs to the process, not to a
-// Driver, because the records of one Driver may be sent by another, such as a fallback.
+// These ids of streams (batch.Meta.Stream) have a special meaning. The tag table belongs to the
+// process and not to a Driver, because the records of one Driver may be sent by another, such as a
+// fallback.
 const (
 	noTag      = 0 // the record gets Config.Tag of the Driver that sends it
 	invalidTag = 1 // the stored definition of the stream is not a valid tag
@@ -35,18 +36,19 @@ const (
 	firstTag   = 3 // the first id in the tag table
 )
 
-// ownTagDef is the definition of the stream ownTag in files. It cannot be a tag, because it is a
-// control character.
+// ownTagDef represents the stream ownTag in a spool or crash-safe file, in which other streams are
+// represented by their tags. It is a control character, so it is not a valid tag.
 const ownTagDef = "\x00"
 
 // A tagTable assigns ids to tags until it is full. Ids are stored in memory, in crash-safe files
-// and in spools, so an id is never reused and a tag is never removed. If the table is full, a new
-// tag is stored in each of its records instead. Such a tag is never added later, so that all its
-// records have the same form.
+// and in spools, so an id is never reused and a tag is never removed. After the table is full, a
+// new tag is stored in each of its records instead. Such a tag is never added later, so that all
+// its records have the same form.
 //
-// The field known is an immutable copy of the field all, so that a tag in known is found without a
-// lock. The copy is replaced when as many lookups have missed it as there are tags, so that a
-// lookup costs constant time on average. All methods are safe for concurrent use.
+// The field known is an immutable copy of the field all. A tag in this copy is found without a
+// lock. Each lookup of another tag counts as a miss. When there are as many misses as tags, the
+// copy is replaced. Therefore a lookup costs constant time on average. All methods are safe for
+// concurrent use.
 type tagTable struct {
 	known atomic.Pointer[map[string]uint32] // part of the field all; equal to it if full is set
 	names atomic.Pointer[[]string]          // names[i] is the tag with the id firstTag+i; the slice only grows
@@ -56,19 +58,19 @@ type tagTable struct {
 	all    map[string]uint32 // ids by tag
 	text   int               // total length in bytes of the tags in all; see maxTagText
 	misses int               // number of lookups that missed known since it was replaced
-	// found contains the tags that were read from files of earlier processes when the table was
-	// full.
+	// The map found contains the tags that were read from files of earlier processes when the table
+	// was already full.
 	found map[string]uint32
 }
 
 // tags is the tag table of the process.
 var tags tagTable
 
-// streamOf calls tagTable.streamOf for the tag table of the process.
+// streamOf calls the method streamOf of the tag table of the process.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
-// streamOf returns the id of a valid tag, and assigns one if necessary. If the table is full, it
-// returns ownTag for a tag that is not in the table.
+// streamOf returns the id of a valid tag, and assigns one if the tag is new. If the table is full,
+// it returns ownTag for a new tag.
 func (t *tagTable) streamOf(tag string) uint32 {
 	full := t.full.Load() // full is read before known, because known is complete once full is set
 	if m := t.known.Load(); m != nil {
@@ -82,8 +84,8 @@ func (t *tagTable) streamOf(tag string) uint32 {
 	return t.add(tag)
 }
 
-// streamOf returns the id of a tag like tagTable.streamOf. If the tag is invalid, the error wraps
-// ErrTag. The last tag is cached in s and compared without hashing.
+// streamOf returns the id of a tag, like the method of tagTable. If the tag is invalid, the error
+// wraps ErrTag. The last tag is cached in s and compared without hashing.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
@@ -100,7 +102,7 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		// The string in the table is used, because the caller's string may be part of a large
+		// The string in the table is cached, because the caller's string may be part of a large
 		// one.
 		s.tag, _ = tagOf(id)
 		s.stream = id
@@ -108,7 +110,7 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	return id, nil
 }
 
-// add implements streamOf for a tag that is not in known.
+// add implements streamOf for a tag that is not in t.known.
 func (t *tagTable) add(tag string) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,8 +150,8 @@ func (t *tagTable) numberLocked(tag string) uint32 {
 	return uint32(firstTag + len(names) - 1)
 }
 
-// find returns the id of a tag from the file of an earlier process. It assigns an id even if the
-// table is full, because the records in the file do not contain the tag.
+// find returns the id of a tag from the file of an earlier process. The records in the file do not
+// contain the tag, so it receives an id even if the table is full.
 func (t *tagTable) find(tag string) uint32 {
 	if id := t.streamOf(tag); id != ownTag {
 		return id
@@ -176,9 +178,8 @@ func tagOf(id uint32) (string, bool) {
 	return (*p)[id-firstTag], true
 }
 
-// splitTag splits a record of stream ownTag into the tag, which is a MessagePack string, and the
-// entry, which is part of rec. It returns false for any other record, because such a record begins
-// with an array.
+// splitTag splits a record of the stream ownTag into the tag, which is a MessagePack string, and
+// the entry, which is part of rec. Any other record begins with an array; ok is then false.
 func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	t, rest, err := msgpack.Next(rec)
 	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
@@ -187,8 +188,8 @@ func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	return string(t.Bytes), rest, true
 }
 
-// checkTag returns an error that wraps ErrTag if tag is invalid. Because tags contain no control
-// characters, ownTagDef is not a tag.
+// checkTag returns an error that wraps ErrTag if tag is invalid. Tags may not contain control
+// characters, so ownTagDef is not a tag.
 func checkTag(tag string) error {
 	switch {
 	case tag == "":
@@ -206,13 +207,14 @@ func checkTag(tag string) error {
 	return nil
 }
 
-// dictionary is the batch.Dictionary of the tag table. It maps the streams of Forward entries to
-// tags.
+// The dictionary maps the streams of Forward entries to tags, with the tag table of the process. It
+// implements batch.Dictionary.
 type dictionary struct{}
 
-// AppendStream appends the definition of a stream, which is its tag. For records that contain their
-// tags, the definition is a zero byte. For stream 0, which has the tag of the Driver, it is empty.
-// AppendStream returns false for an unknown stream. It implements batch.Dictionary.
+// AppendStream appends the definition of a stream, the form in which files store it. The definition
+// is the tag. It is a zero byte for records that contain their tags, and empty for stream 0, whose
+// tag is that of the Driver. AppendStream returns false for an unknown stream. It implements
+// batch.Dictionary.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:
@@ -224,9 +226,9 @@ func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, tag...), ok
 }
 
-// Stream returns the id of the stream with the given definition, which AppendStream has made in
-// this or an earlier process. An invalid definition gets an id without a tag, and its records are
-// refused. It implements batch.Dictionary.
+// Stream returns the id of a stream from its definition, which AppendStream has written in this or
+// an earlier process. An invalid definition gets an id without a tag, and its records are rejected.
+// It implements batch.Dictionary.
 func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag

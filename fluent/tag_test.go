@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// withTags runs f with an empty tag table and then restores the table.
+// withTags calls the function f with an empty tag table and then restores the table.
 func withTags(t *testing.T, f func()) {
 	t.Helper()
 	old := tags.all
@@ -76,8 +76,8 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 }
 
 // If the tag table is full, records contain their tags and are still delivered. This holds for a
-// Logger and a Router, in every mode, through a spool, a crash-safe file or a fallback, and as
-// JSON.
+// Logger and a Router, in every mode, and for delivery through a spool, a crash-safe file or a
+// fallback, and as JSON.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {
@@ -125,8 +125,8 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 			check(t, &r)
 		}
 
-		// No server listens at this address. The port of a closed listener could be given to a
-		// later one.
+		// No server listens at this address. The port of a closed listener could be reused for a
+		// later listener.
 		const gone = "127.0.0.1:1"
 		for _, crash := range []bool{false, true} {
 			c := testConfig{Config: Config{Servers: []string{gone}}, CloseTimeout: time.Second}
@@ -198,8 +198,8 @@ func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	return r
 }
 
-// Posting a record that contains its tag does not allocate. Dividing a batch allocates each tag
-// only once.
+// Posting a record that contains its tag does not allocate. When a batch is divided, each tag is
+// allocated only once.
 func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 	race.Skip(t)
 	pools.Plain(t)

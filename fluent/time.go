@@ -17,20 +17,22 @@ const (
 // 32 bits. Fluent Bit uses the two largest values to mark groups.
 const maxSeconds = math.MaxUint32 - 2
 
-// holdsTime reports whether the protocol can represent t in a form that all receivers accept.
+// holdsTime reports whether t can be sent in a form that all receivers accept.
 func holdsTime(t time.Time) bool {
 	sec := t.Unix()
 	return sec >= 0 && sec <= maxSeconds
 }
 
 // appendEventTime appends t as EventTime, which has 32 bits for the seconds and 32 bits for the
-// nanoseconds; see section "EventTime Ext Format" of the specification. holdsTime(t) must be true.
+// nanoseconds; see section "EventTime Ext Format" of the specification. The caller must have
+// checked holdsTime(t).
 func appendEventTime(dst []byte, t time.Time) []byte {
 	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
 }
 
-// appendEntryTime appends the beginning of an entry: the array header and the time t, in whole
-// seconds if integer is set. The caller appends the map. holdsTime(t) must be true.
+// appendEntryTime appends the beginning of an entry: the array header and the time t. If integer is
+// true, the time is in whole seconds. The caller must have checked holdsTime(t), and appends the
+// map.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {

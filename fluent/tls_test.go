@@ -70,8 +70,8 @@ func (a *authority) issue(t *testing.T, name string) (certFile, keyFile string) 
 	return certFile, keyFile
 }
 
-// listenTLS starts f with a certificate for name on a loopback port, and returns its tls:// address. If
-// mutual is set, clients need a certificate.
+// listenTLS starts f with a certificate for name on a loopback port, and returns its tls://
+// address. If mutual is true, clients need a certificate.
 func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutual bool) string {
 	cert, key := a.issue(t, name)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -93,7 +93,8 @@ func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutu
 }
 
 // A connection succeeds if the client trusts the server's certificate and, on request, has a
-// certificate that the server trusts. In all other cases the output is held.
+// certificate that the server trusts. Otherwise all records are kept until the configuration
+// changes.
 func TestTLSVerifiesBothSides(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "client")

@@ -20,8 +20,8 @@ func To(server, tag string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("fluent.To", Config{Servers: []string{server}, Tag: tag}, openOutput, opts...)
 }
 
-// openOutput creates the Driver for an output made with [To]. As in fluent-logger-golang, the
-// error handler is called before the circuit breaker opens (HandlerFirst).
+// openOutput creates the Driver for an output made with [To]. Like in fluent-logger-golang, the
+// error handler is called at the first failure, before the circuit breaker opens (HandlerFirst).
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		if codec := s.Encoder.Codec(); codec == nil || codec.ContentType() != entryType {

@@ -19,25 +19,25 @@ const (
 	// maxDepth is the maximum nesting depth of pointers, interfaces, maps and lists in a value.
 	maxDepth = 128
 	// maxLevels is the maximum nesting depth of maps and lists in a record, including the record
-	// itself. With the entry around the record, it is the limit of Fluent Bit, 31. Deeper maps and
-	// lists become JSON text.
+	// itself. Fluent Bit's limit is 31, and the entry around the record is one more level. Deeper
+	// maps and lists become JSON text.
 	maxLevels = 30
 )
 
 var (
 	// ErrValue is wrapped by the error for a value that cannot be encoded. Such a value is or
 	// contains a channel, a function or a similar value, has a method that returns an error, is
-	// nested too deeply, or contains itself. It can also be a map that is modified during the call,
-	// by a method of one of its values or by another goroutine.
+	// nested too deeply, or contains itself. ErrValue also applies to a map that is modified during
+	// the call, by a method of one of its values or by another goroutine.
 	ErrValue = errors.New("unusable value")
 
 	// ErrTooLarge is wrapped by the error for a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
 
-// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of a walk, which visits the
-// parts of a value. One goroutine takes a valuer from the pool for each record. The fields that
-// every record needs come first, so that they are in few cache lines.
+// A valuer encodes Go values as MessagePack. While a [values.Walk] visits the parts of a value, the
+// valuer receives each part as its [values.Emitter]. A goroutine takes a valuer from the pool for
+// each record. The fields that every record needs come first, so that they are in few cache lines.
 type valuer struct {
 	dst     []byte // result so far, while walk is running
 	base    int    // offset of the record in dst
@@ -46,16 +46,16 @@ type valuer struct {
 	deep    bool   // the record may be nested deeper than maxLevels
 	times   string // Config.TimeFields
 
-	// unusable is the error of the first value that cannot be encoded. A text with the reason
-	// replaces that value. Post returns unusable as an error, but a record of a Router is sent with
-	// the text.
+	// The field unusable is the error of the first value that cannot be encoded. In the record, a
+	// text with the reason replaces the value. Post returns this error and discards the record, but
+	// a Router sends the record.
 	unusable error
 
 	style  *values.Style  // format of durations and times
 	errors *values.Values // writes the details of errors; nil without details
 
-	// The tag of the last call of streamOf, as stored in the tag table, and its stream. They are
-	// kept for the next record, which often has the same tag.
+	// stream and tag belong to the last call of streamOf. They are kept, because the next record
+	// often has the same tag.
 	stream uint32
 	tag    string
 
@@ -71,7 +71,8 @@ type valuer struct {
 	replace    func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups     []string                                     // names of the open groups
 	groupDepth int                                          // number of open groups in the current call of attrs
-	// builtin is set for level, message and source, for which ReplaceAttr gets no groups.
+	// builtin is true while level, message and source are written, for which ReplaceAttr gets no
+	// groups.
 	builtin bool
 
 	mem recordMemory // memory for a record of Post
@@ -79,8 +80,8 @@ type valuer struct {
 
 // An openMap is a map whose members are being written.
 type openMap struct {
-	// at is the offset of the header, in which EndMap stores the number of members. It is -1 if the
-	// number is already stored.
+	// The field at is the offset of the header, in which EndMap stores the number of members. It is
+	// -1 if the number is already stored.
 	at int
 	n  int // number of members so far
 }
@@ -88,11 +89,11 @@ type openMap struct {
 // valuers is the pool of valuers.
 var valuers = sync.Pool{New: func() any { return new(valuer) }}
 
-// plainStyle is the style of values without options.
+// plainStyle is the default style of values.
 var plainStyle = &values.NewValues(values.Style{}).Style
 
-// borrow returns a valuer for a record of at most limit bytes. The parameter times is the
-// Config.TimeFields of the record. The caller must call free.
+// borrow returns a valuer for a record of at most limit bytes. The parameter times is the value of
+// Config.TimeFields. The caller must call free.
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
@@ -117,7 +118,7 @@ func (s *valuer) free() {
 }
 
 // begin prepares the walk for a value that is appended to dst. Most records need no walk, so begin
-// is called on demand and prepares the walk once for each record.
+// is called only on demand. It prepares the walk once per record.
 func (s *valuer) begin(dst []byte) *values.Walk {
 	w := &s.walk
 	if !s.walking {
@@ -131,8 +132,8 @@ func (s *valuer) begin(dst []byte) *values.Walk {
 	return w
 }
 
-// any appends a value whose type is not known in advance. Its error lacks the path of the value,
-// which addPath adds.
+// any appends a value whose type is not known in advance. The caller passes the error to addPath,
+// which adds the path of the value.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	err := s.begin(dst).Any(v)
 	return s.dst, err
@@ -154,9 +155,9 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	return s.dst, err
 }
 
-// record appends v as the map of an event. If v is not encoded as a map, it becomes the value of
-// the only member of a map, with the name key; nil becomes an empty map. If s.mem.canSplice is set,
-// the result may lack strings, which the caller must insert from s.mem.splices.
+// record appends v as the map of an event. If v is not encoded as a map, it becomes the only value
+// of a map, under the given key; nil becomes an empty map. If s.mem.canSplice is true, the result
+// may lack strings, which the caller must insert from s.mem.splices.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -167,8 +168,8 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		// The walk may move or remove written bytes, which would make the offsets of splices
-		// invalid.
+		// The walk may move or remove written bytes, which would invalidate the offsets of spliced
+		// strings.
 		s.mem.canSplice = false
 		dst, err = s.any(dst, v)
 	}
@@ -207,8 +208,8 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	return dst, err
 }
 
-// flatten rewrites the record dst[at:] so that it is not nested deeper than maxLevels. Maps and
-// lists below that depth become JSON text. Unlike most encoding, flatten allocates.
+// flatten rewrites the record dst[at:] so that it has at most maxLevels levels. Deeper maps and
+// lists become JSON text. Unlike most encoding, flatten allocates.
 func flatten(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
@@ -217,15 +218,16 @@ func flatten(dst []byte, at int) []byte {
 	return append(dst[:at], out...)
 }
 
-// noteLevels sets s.deep if b, the result of a method such as MarshalMsg, may be nested too deeply.
-// The parameter n is an upper bound of its number of levels. If n is small, b is not parsed.
+// noteLevels is called with b, the result of a method such as MarshalMsg. It sets s.deep if b may
+// be nested too deeply. The parameter n is an upper bound of the number of levels in b. If n is
+// small, b is not parsed.
 func (s *valuer) noteLevels(b []byte, n int) {
 	if remaining := maxLevels - s.walk.Level; n > remaining && !s.deep {
 		s.deep = msgpack.Nested(b, remaining+1) > remaining
 	}
 }
 
-// addPath adds to err the path of the value at which the walk has ended. The result wraps
+// addPath adds the path of the value at which the walk has ended to err. The result wraps
 // ErrTooLarge or ErrValue.
 func (s *valuer) addPath(err error) error {
 	if !errors.Is(err, ErrTooLarge) {
@@ -244,9 +246,9 @@ func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// anyMap appends a map[string]any, the most common type of record, without a [values.Walk].
-// [msgpack.AppendMap] writes values of the most common types, and calls AppendPair for all others.
-// A nil map is appended as nil.
+// anyMap appends a map[string]any, the most common type of record, without the walk.
+// [msgpack.AppendMap] writes values of the most common types itself, and calls AppendPair for all
+// others. A nil map is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -260,8 +262,8 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	return dst, err
 }
 
-// AppendPair appends a pair that msgpack.AppendMap does not write, such as a map, or a long string
-// that may be spliced. It implements [msgpack.Pairer].
+// AppendPair appends a pair that msgpack.AppendMap does not write itself. Examples are a map, and a
+// long string that may be spliced. It implements [msgpack.Pairer].
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
@@ -334,15 +336,15 @@ func (s *valuer) Text(v string) { s.dst = msgpack.AppendStr(s.dst, v) }
 // Bytes appends binary data of type bin.
 func (s *valuer) Bytes(v []byte) { s.dst = msgpack.AppendBin(s.dst, v) }
 
-// Time appends a time as text. With TimeFields "event-time", the time of a field of the record
+// Time appends a time as text. With TimeFields "event-time", a time that is a field of the record
 // itself is appended as EventTime.
 func (s *valuer) Time(t time.Time) {
 	if s.times == timeEvent && s.walk.Level == 1 && holdsTime(t) {
 		s.dst = appendEventTime(s.dst, t)
 		return
 	}
-	// The header at the offset at has one byte for a string of less than 32 bytes, as nearly
-	// every time is. A longer string is written again with a longer header.
+	// Nearly every time is a string of less than 32 bytes, whose header has one byte. The header is
+	// written after the string. A longer string is written again with a longer header.
 	at := len(s.dst)
 	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
@@ -384,8 +386,8 @@ func (s *valuer) JSON(js []byte) error {
 	return err
 }
 
-// Fault appends a text with the reason instead of a value that cannot be encoded. It stores the
-// first reason in s.unusable.
+// Fault appends a text with the reason instead of a value that cannot be encoded. The first reason
+// is stored in s.unusable.
 func (s *valuer) Fault(err error) {
 	if s.unusable == nil {
 		s.unusable = fmt.Errorf("%w: %w", ErrValue, err)
@@ -393,7 +395,7 @@ func (s *valuer) Fault(err error) {
 	s.dst = msgpack.AppendStr(s.dst, values.Fault(err))
 }
 
-// List begins a list of n elements. In MessagePack, a list has no end mark.
+// List begins a list of n elements. The header contains n, so a list needs no end mark.
 func (s *valuer) List(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	s.dst = msgpack.AppendArrayHeader(s.dst, n)
@@ -402,8 +404,8 @@ func (s *valuer) List(n int) {
 // EndList does nothing, because the header of a list contains its length.
 func (s *valuer) EndList() {}
 
-// Map begins a map of n members. If n is negative, EndMap stores the number of members in the
-// header.
+// Map begins a map of n members. If n is negative, the number is not yet known, and EndMap stores
+// it in the header.
 func (s *valuer) Map(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	if n >= 0 {
@@ -430,14 +432,14 @@ func (s *valuer) Key(name string) {
 	s.dst = msgpack.AppendStr(s.dst, name)
 }
 
-// Field is like Key for the name of a struct field. Package values encodes such a name only once.
+// Field is like Key for the name of a struct field. Package values has encoded the name in advance.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)
 }
 
-// Direct appends fields of the struct at p. It avoids reflection for the most common types. A zero
-// value is omitted if its field has the option omitempty.
+// Direct appends fields of the struct at address p. It avoids reflection for the most common types.
+// A zero value is omitted if its field has the option omitempty.
 func (s *valuer) Direct(fields []values.Field, p unsafe.Pointer) {
 	dst, n := s.dst, 0
 	for i := range fields {
@@ -470,7 +472,7 @@ func (s *valuer) Direct(fields []values.Field, p unsafe.Pointer) {
 	s.open[len(s.open)-1].n += n
 }
 
-// Err ends the walk as soon as the record is too large.
+// Err returns an error, which ends the walk, as soon as the record is too large.
 func (s *valuer) Err() error {
 	if len(s.dst)-s.base+s.mem.spliceBytes > s.limit {
 		return s.tooLarge()
@@ -480,8 +482,8 @@ func (s *valuer) Err() error {
 
 // Msg appends the result of m.MarshalMsg in a form that receivers accept. For example, code
 // generated by tinylib/msgp writes times as extension type 5, and fluentd resets a connection on
-// which it receives this type. MarshalMsg gets the spare capacity of dst, but not the content of
-// dst, so that it cannot change the beginning of the entry.
+// which it receives this type. MarshalMsg gets only the unused capacity of dst, so that it cannot
+// change the beginning of the entry.
 func (s *valuer) Msg(m values.Marshaler) {
 	spare := s.dst[len(s.dst):]
 	out, err := values.Call(m, func(m values.Marshaler) ([]byte, error) { return m.MarshalMsg(spare) })

@@ -315,21 +315,21 @@ func TestCyclesAndDepthAreErrors(t *testing.T) {
 	}
 }
 
-// A mapModifier is a value whose encoding calls the function do, which modifies the map that
-// contains the value.
+// A mapModifier is a value that calls its field do while it is encoded. The function modifies the
+// map that contains the value.
 type mapModifier struct{ do func() }
 
 func (m mapModifier) MarshalText() ([]byte, error) { m.do(); return []byte("done"), nil }
 
-// byPointer is a mapModifier whose method has a pointer receiver. Different code encodes maps of
-// such values.
+// byPointer is like a mapModifier, but its method has a pointer receiver. Maps of such values are
+// encoded by different code.
 type byPointer struct{ do func() }
 
 func (m *byPointer) MarshalText() ([]byte, error) { return nil, nil }
 func (m byPointer) LogValue() slog.Value          { m.do(); return slog.StringValue("done") }
 
-// Encoding a map fails if the map gains or loses members during the call: its header would have a
-// wrong number of members, and the server could not parse later records.
+// Encoding a map fails if the map gains or loses members during the call. Otherwise the header
+// would contain a wrong number of members, and the server could not parse later records.
 func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 	const n = 8
 	changed := 0
@@ -382,7 +382,7 @@ func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 	}
 }
 
-// Encoding fails for a value with 2^60 shared parts, which would otherwise never end.
+// Encoding fails for a value with 2^60 shared parts. Otherwise it would practically never end.
 func TestSharedValuesAreBounded(t *testing.T) {
 	v := any(map[string]any{"x": 1})
 	for range 60 {
@@ -458,8 +458,8 @@ func TestCodecWritesEntriesAsJSON(t *testing.T) {
 	}
 }
 
-// Posting or appending an event with a time that the protocol cannot represent is an error, which
-// is counted. If such a time is a field of the record, it is written as text.
+// If the protocol cannot represent the time of an event, posting or appending the event is an
+// error, which is counted. If such a time is a field of the record, it is written as text.
 func TestTimesOutOfRangeAreErrors(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {
@@ -602,8 +602,8 @@ func BenchmarkAppendEvent(b *testing.B) {
 
 func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
 
-// A field that exists in one of the formats only is omitted in the other, between fields that are
-// read without reflection.
+// A field that exists in only one of the formats, JSON and MessagePack, is omitted in the other. In
+// this test it is between fields that are read without reflection.
 func TestFieldsOfOneFormatOnly(t *testing.T) {
 	v := struct {
 		A int
@@ -625,8 +625,8 @@ func TestFieldsOfOneFormatOnly(t *testing.T) {
 	}
 }
 
-// Struct fields that are read without reflection are encoded like those read with reflection, for
-// structs of any size, by value and by pointer, with zero and other values.
+// Struct fields that are read without reflection are encoded like those read with reflection. This
+// holds for structs of any size, by value and by pointer, with zero and other values.
 func TestDirectFieldsMatchReflection(t *testing.T) {
 	type text string
 	type one struct {
@@ -751,7 +751,7 @@ func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 	}
 }
 
-// An overwriter is a MarshalMsg method that may modify the memory that it receives.
+// An overwriter is a MarshalMsg method that can modify the memory that it receives.
 type overwriter func(b []byte) []byte
 
 func (o overwriter) MarshalMsg(b []byte) ([]byte, error) { return o(b), nil }

@@ -60,15 +60,16 @@ func (k *randomWalk) setDown(name string, down bool) {
 	k.down[name] = down
 }
 
-// suspect marks record n, the only record of a message that was not acknowledged immediately. The
-// outlet may park it as a suspect, so it may arrive out of order.
+// suspect marks record n. It was the only record of a message that was not acknowledged
+// immediately. Package deliver may suspect that the record is the cause and send it later, so it
+// may arrive out of order.
 func (k *randomWalk) suspect(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.suspects[n] = true
 }
 
-// arrive stores the records of a message as arrived.
+// arrive marks the records of a message as arrived.
 func (k *randomWalk) arrive(m *testkit.ForwardMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,8 +219,8 @@ func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.C
 		case 1:
 			name := []string{"a", "b"}[k.rng.IntN(2)]
 			k.setDown(name, k.rng.IntN(2) == 0)
-			// The servers are repaired within a minute, because a Post may wait for them, and
-			// because no record may reach the maximum age of a day.
+			// The servers are repaired within a minute. A Post may wait for them, and no record may
+			// reach the maximum age of a day.
 			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
@@ -305,8 +306,8 @@ func (k *randomWalk) run() {
 	}
 }
 
-// Even if servers fail at random, every record that Post has accepted arrives, in order within its
-// tag, or is counted as dropped.
+// Even if servers fail at random, every record that Post has accepted is counted as dropped or
+// arrives, in order within its tag.
 func TestWalk(t *testing.T) {
 	for seed := range testkit.Walks(t, 24) {
 		bubble.Test(t, func(t *testing.T) {

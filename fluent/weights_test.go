@@ -139,8 +139,8 @@ func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 	}
 }
 
-// If a server accepts no connections, the session leaves it after a failed heartbeat, long before
-// AckTimeout. If it accepts connections but acknowledges nothing, the session leaves it after
+// If a server accepts no connections, the session ends after a failed heartbeat, long before
+// AckTimeout. If the server accepts connections but acknowledges nothing, the session ends after
 // AckTimeout.
 func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

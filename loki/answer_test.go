@@ -29,7 +29,7 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// A redirect to the login page of a proxy means that no record is stored, even if a user-supplied
+// A redirect to the login page of a proxy means that no record is stored, even if the user's
 // http.Client follows redirects. The Driver does not modify this client.
 func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -105,7 +105,7 @@ func TestServerTextsAreMadePrintable(t *testing.T) {
 	}
 }
 
-// A bytesAsLines is a Formatter that writes messages unchanged.
+// The type bytesAsLines is a Formatter that writes messages unchanged.
 type bytesAsLines struct{}
 
 func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }

@@ -15,7 +15,7 @@ import (
 
 // A body encodes lines as JSON objects, the default of Config.Line. An object contains the message,
 // the level if it is not a label, and the attributes in their order. The keys of an object are
-// unique: a duplicate key gets a "_". A body implements [encode.Encoder].
+// unique: "_" is added to a duplicate key. A body implements [encode.Encoder].
 type body struct {
 	keys
 	levelKey  string                 // key of the level; "" if the level is not in the line
@@ -25,14 +25,14 @@ type body struct {
 	root      *bodyScope
 }
 
-// keys are the rules for the keys of lines, from Config.Line.
+// The type keys contains the rules for the keys of lines, from Config.Line.
 type keys struct {
 	message  string   // key of the message
 	details  []string // suffixes of the additional keys of an error
 	prefixed bool     // the "_" of a duplicate key precedes the key
 }
 
-// alternative returns the next key to try if key is already used in the object: key with a "_"
+// alternative returns the key to try next if key is already used in the object: key with a "_"
 // before or after it.
 func (k *keys) alternative(key string) string {
 	if k.prefixed {
@@ -52,7 +52,7 @@ func (k *keys) isDetail(key string) bool {
 }
 
 // newBody returns the encoder of JSON lines. levelKey is the key of the level, or "" if the level
-// is a label. A levelKey that equals the key of the message gets a "_".
+// is a label. If levelKey equals the key of the message, "_" is added to it.
 func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values.Values) *body {
 	b := &body{keys: k, levelKey: levelKey, values: v}
 	messageKey := k.message
@@ -70,10 +70,10 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	return b
 }
 
-// texts contains a text in two forms. The indexes are bare and nested.
+// The type texts contains a text in two forms. The constants bare and nested are the indexes of the
+// forms.
 type texts [2]string
 
-// Indexes of texts.
 const (
 	bare   = 0 // the line itself
 	nested = 1 // the line within a JSON string
@@ -98,9 +98,9 @@ func (b *body) Codec() batch.Codec { return jsonCodec }
 func (b *body) NeedsPC() bool { return false }
 
 // A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
-// may share it. An empty group is omitted, so a group is written together with its first attribute.
-// Therefore pre opens only the groups that have attributes of the scope, and lazy opens the other
-// groups if a record has attributes.
+// may share it. An empty group is omitted, so a group can only be opened together with its first
+// attribute. The field pre opens only the groups in which the scope has attributes. The field lazy
+// opens the other groups, if the record has attributes.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"
@@ -109,15 +109,15 @@ type bodyScope struct {
 	opened int         // number of groups that pre opens
 	used   keyset.Keys // keys of the innermost object
 	detail bool        // a key in the field used can be an additional key of an error
-	// lazy opens the groups that pre does not open. It is written only if the record has
+	// lazy opens the groups that pre does not open. It is only written if the record has
 	// attributes.
 	lazy texts
 	tail string // closes the groups that pre opens, and the object of the line
 	full string // closes all groups, and the object of the line
 }
 
-// readKey returns key as a reader of the line decodes it, with U+FFFD for invalid bytes. Keys are
-// compared in this form, because two different invalid keys can be equal for the reader.
+// readKey returns key in the form that a reader of the line gets, with U+FFFD for invalid bytes.
+// Keys are compared in this form, because two different invalid keys can be equal for the reader.
 func readKey(key string) string {
 	if utf8.ValidString(key) {
 		return key
@@ -125,8 +125,8 @@ func readKey(key string) string {
 	return string([]rune(key))
 }
 
-// unique returns key or, if a member of the innermost object already has that key, the first
-// alternative that no member has.
+// unique returns key if no member of the innermost object has that key. Otherwise it returns the
+// first alternative that no member has.
 func (s *bodyScope) unique(key string) string {
 	for s.used.Has(key) {
 		key = s.b.alternative(key)
@@ -157,15 +157,16 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope]. It encodes the attributes once, in both forms, and Append
-// only copies them. It returns s if nothing is written, for example because all groups are empty.
+// WithAttrs implements [encode.Scope]. It encodes the attributes once, in the forms bare and
+// nested, and Append only copies them. It returns s if there is nothing to write, for example
+// because all groups are empty.
 func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
 	}
 	w := bodyWalker{values: s.b.values, scope: s, cache: new(values.Cache), detail: s.detail}
 	defer w.free()
-	// A '{' at the end of dst suppresses the comma before the first key.
+	// Because dst ends with '{', no comma is written before the first key.
 	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{')
 	pre = append(pre, s.pre[bare]...)
 	if s.lazy[bare] != "" {
@@ -194,9 +195,9 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 	return s.append(dst, r, bare), batch.Meta{}, nil
 }
 
-// append appends the line of r in the form bare or nested: the message, the level, the attributes
-// of the scope and the attributes of r. If no attribute of r is written, the groups of s.lazy are
-// omitted.
+// append appends the line of r in the given form, bare or nested: the message, the level, the
+// attributes of the scope and the attributes of r. If no attribute of r is written, the groups of
+// s.lazy are omitted.
 func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	dst = append(dst, s.lead[form]...)
 	if form == bare {
@@ -246,7 +247,7 @@ type bodyWalker struct {
 }
 
 // names returns the keys of the open objects. The first call adds the keys of the scope. Keys that
-// are certainly unique are never added.
+// are certainly unique are not added.
 func (w *bodyWalker) names() *keyset.Set {
 	if w.keys == nil {
 		w.keys = keyset.Get()
@@ -265,8 +266,8 @@ func (w *bodyWalker) free() {
 	}
 }
 
-// object writes the remaining attributes of the innermost object. In the usual case, where none of
-// their keys can be a duplicate, it does not store the keys.
+// object writes attributes of the innermost object. Usually none of their keys can be a duplicate.
+// In this case object does not store the keys.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	if !w.allUnique(attrs) {
 		return w.attrs(dst, attrs)
@@ -306,7 +307,7 @@ func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// attr writes one attribute. If unique is set, its key is certainly unique.
+// attr writes one attribute. If unique is true, its key is certainly unique.
 func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 	switch a.Value.Kind() {
 	case slog.KindAny:
@@ -333,14 +334,15 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 	return w.member(dst, w.ensureUnique(unique, a.Key), a.Value)
 }
 
-// member writes a value that is neither a group nor an error. key is already unique.
+// member writes a value that is neither a group nor an error. The parameter key must already be
+// unique.
 func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	start := len(dst)
 	return w.escapeNested(w.values.AppendMember(dst, w.cache, key, v), start)
 }
 
-// cacheOf returns the cache of r. Without a record (r is nil), the attributes belong to a scope,
-// and it returns a new cache.
+// cacheOf returns the cache of the record r. If r is nil, the attributes belong to a scope, and
+// cacheOf returns a new cache.
 func cacheOf(r *encode.Record) *values.Cache {
 	if r == nil {
 		return new(values.Cache)
@@ -356,8 +358,8 @@ func (w *bodyWalker) escapeNested(dst []byte, start int) []byte {
 	return dst
 }
 
-// ensureUnique returns key if unique is set. If unique is not set, it stores key in the innermost
-// object and returns a unique name for it.
+// ensureUnique returns key if the parameter unique is true. Otherwise it stores key in the
+// innermost object and returns a unique name for it.
 func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	if unique {
 		return key
@@ -365,9 +367,9 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey returns and stores a unique key for an error, like ensureUnique. It also stores the
-// additional keys of the error, each of which is this key with a suffix. It selects a key for
-// which none of these keys is already used.
+// errorKey returns and stores a unique key for an error, like ensureUnique. An error can have
+// additional keys, which consist of its key and a suffix. errorKey selects a key for which these
+// are also unused, and stores them.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {
@@ -384,7 +386,7 @@ func (w *bodyWalker) errorKey(unique bool, key string) string {
 	return key
 }
 
-// key stores key in the innermost object and returns its unique name.
+// key stores key in the innermost object, after making it unique, and returns it.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
 	for w.names().Has(key) {
@@ -401,9 +403,9 @@ func (w *bodyWalker) remember(key string) {
 }
 
 // group writes a group, or nothing if it is empty. The attributes of a group without a name become
-// members of the enclosing object. The parameter made is set if a LogValuer or AttrAppender created
-// the group. The number of such groups is limited, because a LogValuer can return groups without
-// end. unique is set if the name is certainly unique.
+// members of the enclosing object. The parameter made is true if a LogValuer or AttrAppender
+// created the group. The number of such groups is limited, because a LogValuer can return groups
+// without end. The parameter unique is true if the name is certainly unique.
 func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, unique bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -417,7 +419,7 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, uni
 		return w.member(dst, w.key(name), slog.StringValue(values.TooDeep))
 	}
 	if name == "" {
-		// The attributes become members of the enclosing object, so depth does not change and the
+		// The attributes become members of the enclosing object, so depth does not change. Only the
 		// limit of expansions bounds the recursion.
 		if w.expansions++; w.expansions > values.MaxExpansions/64 {
 			return w.member(dst, w.key("group"), slog.StringValue(values.TooDeep))

@@ -90,8 +90,8 @@ func uniqueKeys(d *json.Decoder) error {
 	return err
 }
 
-// The nested form of a line is the escaped bare form. A line does not depend on whether its keys
-// are known to be unique. The keys of each object are unique.
+// The nested form of a line is the bare form with escapes. A line does not depend on whether its
+// keys are known to be unique. The keys of each object are unique.
 func TestLineFormsAreEqual(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for i := range 5000 {

@@ -33,8 +33,7 @@ type valuer struct{ v slog.Value }
 
 func (v valuer) LogValue() slog.Value { return v.v }
 
-// A line contains the message, the attributes and the groups in the form that the package
-// documentation describes.
+// A line contains the message, the attributes and the groups as documented in the package comment.
 func TestJSONLine(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	for _, tt := range []struct {
@@ -91,13 +90,13 @@ func TestJSONLine(t *testing.T) {
 	}
 }
 
-// An asGroup is an error that is also an AttrAppender and therefore logged as a group.
+// The error type asGroup is also an AttrAppender and is therefore logged as a group.
 type asGroup struct{}
 
 func (asGroup) Error() string                           { return "text" }
 func (asGroup) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("code", 7)) }
 
-// countingError counts the calls of its methods.
+// A countingError counts the calls of its methods.
 type countingError struct {
 	text                  string
 	inner                 error
@@ -170,7 +169,7 @@ type valuerOf struct{ v slog.Value }
 
 func (v valuerOf) LogValue() slog.Value { return v.v }
 
-// Each value of Line.Errors results in the form that its documentation describes.
+// Each value of Line.Errors results in the documented form.
 func TestErrorFormsOfLines(t *testing.T) {
 	chain := error(errors.New("end"))
 	for range 30 {

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// Almost BufferRecords records wait in memory, and never more than BufferRecords.
+// The number of records waiting in memory reaches nearly BufferRecords and never exceeds it.
 func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
 		for name, test := range map[string]struct {
@@ -56,8 +56,8 @@ func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	}
 }
 
-// A caller that waits because BufferRecords records are waiting continues as soon as fewer records
-// wait, regardless of their sizes.
+// If BufferRecords records are in memory, a caller waits. It continues as soon as there are fewer
+// records, regardless of their sizes.
 func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 	for _, limit := range []int{5, 20, 333} {
 		bubble.Test(t, func(t *testing.T) {
@@ -102,9 +102,9 @@ func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 	}
 }
 
-// The parked records of a denied tenant use at most BufferBytes in addition to the memory of the
-// output. After an hour, parked records that do not fit become dead letters. Records of other
-// tenants are delivered.
+// If Loki rejects a tenant, the tenant's records are parked. They use at most BufferBytes in
+// addition to the memory of the output. After an hour, parked records that do not fit become dead
+// letters. Records of other tenants are delivered.
 func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
@@ -152,7 +152,7 @@ func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	})
 }
 
-// If memory is full, even in the first minutes, parked records of a denied tenant become dead
+// If memory is full, even in the first minutes, parked records of a rejected tenant become dead
 // letters before records of other tenants are dropped.
 func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 		n := g.lines["good"]
 		g.mu.Unlock()
 		if a := h.Sink.Account(); n < 1900 || a.Dropped[batch.Full] != 0 || a.Dropped[batch.Poison] == 0 || a.Check() != nil {
-			// Some records of the good tenant may still be in memory, after records of the denied
+			// Some records of the good tenant may still be in memory, after records of the rejected
 			// tenant.
 			t.Errorf("%d of 2000 records of another tenant were stored: %v", n, a)
 		}

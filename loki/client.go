@@ -25,8 +25,8 @@ type client struct {
 	http     *http.Client
 	ownsHTTP bool // http was created by newClient, not by the user
 	headers  headers
-	// secrets are removed from errors and events: passwords, tokens, and values of headers and of
-	// the query.
+	// secrets are removed from errors and events. They are passwords, tokens, values of headers,
+	// and the query part of the URL.
 	secrets       []string
 	sparePush     chan *push // capacity 1: an unused push for the next Send
 	bufs          bufStack
@@ -42,7 +42,7 @@ type client struct {
 	unreachable   atomic.Bool  // the last request had no response
 	lastStamp     atomic.Int64 // latest time given by restamp, in Unix ns
 	lastOldReport atomic.Int64 // time of the last report of errOld, in Unix ns
-	// lastErr is the text of the last failed request, without credentials, for Stats.LastError.
+	// lastErr is the error text of the last failed request, without secrets, for Stats.LastError.
 	lastErr atomic.Pointer[string]
 }
 
@@ -59,10 +59,10 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	// The query of the URL is a secret as well, because a proxy may require a key in it.
+	// The query part of the URL is also a secret, because a proxy may require a key in it.
 	s.secrets = []string{c.HTTP.Password, c.HTTP.BearerToken, httpsend.Basic(c.HTTP.Username, c.HTTP.Password), c.endpoint.RawQuery}
 	for name, value := range c.HTTP.Headers {
-		// The value consists of a scheme and the secret, which may also appear alone.
+		// The value consists of a scheme and a token. The token may also appear without the scheme.
 		if http.CanonicalHeaderKey(name) == "Authorization" {
 			_, token, _ := strings.Cut(value, " ")
 			s.secrets = append(s.secrets, value, token)
@@ -106,7 +106,8 @@ func (s *client) preallocate() (err error) {
 		b.out = nil
 	}
 	s.bufs.put(b)
-	// A batch of short records needs the most entries in the slices of a push.
+	// The slices of a push have one element for each record, so they are longest for a batch of
+	// short records.
 	const short = 128 // bytes of a short record
 	n := s.c.BatchBytes/short + 64
 	p := newPush()
@@ -128,7 +129,7 @@ func (s *client) credentials() []string {
 // redactedMark replaces each secret in the text of an error.
 const redactedMark = "[secret]"
 
-// close waits until all events are reported, ends the cached exchanges, and closes idle
+// close waits until all events are reported, releases the cached requests, and closes the idle
 // connections. It does not close the connections of a user-supplied http.Client.
 func (s *client) close() {
 	s.reports.Wait(context.Background())
@@ -149,9 +150,8 @@ func (s *client) getPush() *push {
 }
 
 // release clears p and keeps it for the next getPush. A large push is left to the garbage
-// collector.
+// collector, so that a batch of many short records does not keep memory forever.
 func (s *client) release(p *push) {
-	// A batch of many short records must not keep memory forever.
 	if cap(p.recs) > 1<<16 {
 		return
 	}
@@ -170,15 +170,15 @@ func (s *client) release(p *push) {
 	}
 }
 
-// refuse marks record i of p as refused with a reason and an error, and counts the reason. It is
+// refuse marks record i of p as rejected with a reason and an error, and counts the reason. It is
 // safe for concurrent use.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.observed.inc(why)
 	p.outcomes[i] = refused
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The outlet reports one error for a batch, and each dead letter gets the error of its own
-	// reason.
+	// Package deliver reports only one error for a batch, but each dead letter gets the error for
+	// its own reason.
 	if p.firstRefusal == nil {
 		p.firstRefusal = err
 	}
@@ -213,7 +213,8 @@ func (s *client) store(p *push, indexes []int32) {
 	}
 }
 
-// forgetMove removes the keys of the settled record i from the field moves. The caller holds p.mu.
+// forgetMove removes the keys of record i from the field moves, after the outcome of the record is
+// known. The caller holds p.mu.
 func (s *client) forgetMove(p *push, i int32) {
 	for _, key := range p.movedKeys[i] {
 		s.moves.remove(key)

@@ -11,9 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A codec decodes entries of one form. It implements [batch.Codec]. Its form may differ from the
-// encoder's, because a spool or a crash-safe file can contain entries for another Config.Wire. An
-// entry does not contain its labels; the codec finds them in the registry of the Driver.
+// A codec decodes entries of one form: protobuf or JSON. It implements [batch.Codec]. The form may
+// differ from that of the encoder, because a spool or a crash-safe file can contain entries for
+// another Config.Wire. An entry does not contain its labels; the codec finds them in the registry
+// of the Driver.
 type codec struct {
 	e    *encoder
 	form form
@@ -60,8 +61,8 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, '}')
 }
 
-// parts returns the unescaped line of e, and its metadata as a JSON object. ok is false if one of
-// them is not valid.
+// parts returns the line of e without escapes, and its metadata as a JSON object. If one of them is
+// not valid, ok is false.
 func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	if c.form == jsonForm {
 		var s string
@@ -78,8 +79,8 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 }
 
 // AppendMarker appends an entry at level WARN with the number of dropped records by reason. The
-// entry belongs to stream 0. Its attributes must not become labels or metadata, so it is encoded
-// by an encoder without picks.
+// entry belongs to stream 0. Its encoder has no rules for labels and metadata from attributes, so
+// that its attributes only appear in the line.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {

@@ -23,10 +23,10 @@ import (
 	"github.com/forebay-log/forebay/internal/yamlconfig"
 )
 
-// Defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7, with three
-// exceptions. defaultMaxRequestBytes is explained at Limits.MaxRequestBytes. defaultMaxStreams is
-// below the default of max_global_streams_per_user, 5000, because other processes need streams,
-// too. defaultMaxLabelValues has no counterpart in Loki.
+// These are the defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7,
+// with three exceptions. defaultMaxRequestBytes is explained at Limits.MaxRequestBytes.
+// defaultMaxStreams is below Loki's max_global_streams_per_user of 5000, because other processes
+// need streams, too. Loki has no limit that corresponds to defaultMaxLabelValues.
 const (
 	defaultLevelName        = "level"
 	defaultMessageKey       = "msg"
@@ -87,8 +87,8 @@ const (
 type Config struct {
 	// URL is the address of Loki and is required. It consists of the scheme http or https, a host
 	// and, optionally, a path prefix. /loki/api/v1/push is appended unless the path already ends
-	// with it. The query is sent with each push. It is removed from errors and from the output of
-	// DryRun, because it may contain a secret.
+	// with it. A query part is sent with each push. It is removed from errors and from the output
+	// of DryRun, because it may contain a secret.
 	URL string `yaml:"url"`
 
 	// Labels are the labels of every stream. Names are changed to fit Loki's grammar: http.method
@@ -104,12 +104,14 @@ type Config struct {
 	// label and in lines that contain the level. Default: none.
 	LevelNames map[string]string `yaml:"level_names"`
 	// GapLabels are added to gap markers, the lines that report dropped records, for example {kind:
-	// gap}. These lines also have Labels and the level. They then form a separate stream, which can
-	// be used for alerts. Default: none; gap markers are in the stream of warnings.
+	// gap}. A gap marker also has Labels and the level. With GapLabels, gap markers form a separate
+	// stream, which can be used for alerts. Default: none; gap markers are in the stream of
+	// warnings.
 	GapLabels map[string]string `yaml:"gap_labels"`
 	// LabelAttrs names attributes that also become labels, such as "region", or "http.method" for
-	// an attribute in a group. They remain in the line. If several sources have the same label
-	// name, Labels have precedence over the level, and the level over attributes. Default: none.
+	// an attribute in a group. They remain in the line. If several labels have the same name,
+	// Labels have precedence over the level, and the level has precedence over attributes. Default:
+	// none.
 	LabelAttrs []string `yaml:"label_attrs"`
 	// MetadataAttrs names attributes that also become structured metadata; they remain in the line.
 	// Default: none.
@@ -137,17 +139,17 @@ type Config struct {
 	// the header is not sent.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record. Records without the
-	// attribute belong to Tenant. The attribute is removed from the line. A record whose tenant
-	// name is invalid is refused and becomes a dead letter with the tenant among its metadata.
-	// Default "": all records belong to Tenant.
+	// attribute belong to Tenant. The attribute is removed from the line. A record with an invalid
+	// tenant name is refused. It becomes a dead letter, with the tenant in its metadata. Default
+	// "": all records belong to Tenant.
 	//
-	// After a response with status 401, 403 or 260 the records of that tenant are held while others
-	// are sent. This requires that another tenant has records and was not refused in the last 5
-	// minutes. If there is no such tenant, the credentials are assumed to be wrong: all records are
-	// held, and an alarm is raised. Held records may use additional memory, as much as the option
-	// forebay.Buffer, but at most 4 MiB. When it is full, the records of all tenants wait. Held
-	// records that do not fit become dead letters after an hour, or earlier if records would
-	// otherwise be dropped.
+	// If a response has status 401, 403 or 260, the records of its tenant are kept while those of
+	// other tenants are sent. This requires that another tenant has records and was not refused in
+	// the last 5 minutes. If there is no such tenant, the credentials are assumed to be wrong: all
+	// records are kept, and an alarm is raised. The kept records of a refused tenant may use
+	// additional memory, as much as the option forebay.Buffer, but at most 4 MiB. When this memory
+	// is full, the records of all tenants wait. After an hour, kept records that do not fit become
+	// dead letters. This happens earlier if records would otherwise be dropped.
 	TenantAttr string `yaml:"tenant_attr"`
 
 	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of
@@ -158,9 +160,9 @@ type Config struct {
 	DryRun io.Writer `yaml:"-"`
 
 	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
-	// BatchRecords records (default 0: no limit). It is also sent when its oldest record has waited
-	// for BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time a
-	// slab fills up; slabs have 256 KiB, or less if BatchBytes or BatchRecords is small.
+	// BatchRecords records (default 0: no limit), or when its oldest record has waited for BatchAge
+	// (default 1 s). No batch is larger. Bytes and records are checked each time a slab fills up. A
+	// slab has 256 KiB, or less if BatchBytes or BatchRecords is small.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -169,17 +171,17 @@ type Config struct {
 	// EagerFirst sends the first record at once, so that a wrong address or password is
 	// detected at startup. Default false: the record waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
-	// UniqueTimes increases the times of records of a stream that have the same time, so that they
-	// differ by 1 ns or more. No time changes by more than 1 ms. Without UniqueTimes, Loki keeps
-	// only one of several equal entries with the same time. The time is changed before the record
-	// is stored, so Loki still recognizes a record that is sent twice. Default false.
+	// UniqueTimes makes the times of records of a stream differ by 1 ns or more. Otherwise, Loki
+	// keeps only one of several equal entries with the same time. Times are only increased, by at
+	// most 1 ms. The time is changed before the record is stored, so Loki still recognizes a record
+	// that is sent twice. Default false.
 	UniqueTimes bool `yaml:"unique_times"`
 
-	// Limits are the limits of Loki and the handling of records beyond them. Default: those of
-	// Loki.
+	// Limits contains the limits of Loki, and how to handle records that exceed them. Default:
+	// Loki's default limits.
 	Limits Limits `yaml:",inline"`
 
-	// Fields derived from the fields above by resolve.
+	// The following fields are derived from the fields above by resolve.
 	levels    [len(levelNames)]string // name of each level after renaming by LevelNames
 	labels    []label                 // Labels, sorted by name
 	gapLabels []label                 // GapLabels, sorted by name
@@ -193,30 +195,30 @@ type Line struct {
 	Body string `yaml:"body"`
 	// MessageKey is the key of the message. Default "msg".
 	MessageKey string `yaml:"message_key"`
-	// Errors selects how an error is written in a line. Labels and metadata always contain
-	// its message only.
+	// Errors selects how an error is written in a line. Labels and metadata always contain its
+	// message only.
 	//
 	//   - "text": the message, a string.
 	//   - "chain", "verbose": the message and more; see Errors of [encode.Options].
 	//   - "object": an object with type, message, source position, stack and the
 	//     wrapped errors; see the package documentation. Requires Body "json".
-	//   - "exception": the same with the .NET keys InnerException and InnerExceptions,
+	//   - "exception": like "object", with the .NET keys InnerException and InnerExceptions,
 	//     which serilog-sinks-grafana-loki writes.
 	//
 	// Errors must be empty if Formatter is set. Default "text".
 	Errors string `yaml:"errors"`
-	// Collisions selects where "_" is added to a key that equals an earlier key of the
-	// line: "suffix" (a_) or "prefix" (_a). Default "suffix".
+	// Collisions selects where "_" is added to a key that already exists in the line: "suffix" (a_)
+	// or "prefix" (_a). Default "suffix".
 	Collisions string `yaml:"collisions"`
-	// Formatter, if not nil, formats the lines instead. It is called from several
-	// goroutines concurrently. A trailing newline is removed. Default nil.
+	// Formatter, if not nil, formats the lines. It replaces the formats above. It is called from
+	// several goroutines concurrently. A trailing newline is removed. Default nil.
 	//
-	// Attributes that also become labels or metadata are evaluated before the Formatter
-	// receives them: LogValuers are resolved and AttrAppenders are groups. Their errors,
-	// including those in a []error, []any or map, are wrapped: the text is the same, and
-	// errors.Is and errors.As find the original. Errors that marshal themselves as JSON or
-	// text, structs that contain errors, and lists of AttrAppenders are passed unchanged,
-	// so their methods are called a second time if the Formatter calls them.
+	// Attributes that also become labels or metadata are evaluated before the Formatter receives
+	// them: LogValuers are resolved and AttrAppenders are groups. Their errors, including those in
+	// a []error, []any or map, are wrapped: the text is the same, and errors.Is and errors.As find
+	// the original. Some values are passed unchanged: errors that marshal themselves as JSON or
+	// text, structs that contain errors, and lists of AttrAppenders. Their methods are called a
+	// second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
 	// OutOfLine removes attributes that become labels or metadata from the line. They are also
 	// removed if a limit prevents them from becoming labels or metadata. Default false: they are in
@@ -224,63 +226,62 @@ type Line struct {
 	OutOfLine bool `yaml:"out_of_line"`
 }
 
-// Limits are the limits of Loki and the handling of records that exceed them. The default limits
-// are those of Loki.
+// Limits are the limits of Loki, and how to handle records that exceed them. The defaults are
+// Loki's default limits.
 type Limits struct {
-	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a stream.
-	// When the maximum is reached, the labels of new streams become metadata, and the records go to
-	// one stream per level of their tenant. Records of a tenant without any stream are then
-	// refused. Default 4096.
+	// MaxStreams is the maximum number of streams; each combination of labels and tenant is a
+	// stream. When the maximum is reached, records that would need a new stream go to the stream of
+	// their tenant and level, and their labels from attributes become metadata. If the tenant has
+	// no stream yet, its records are refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
 	// MaxLabelValues is the maximum number of values of a label of LabelAttrs, counted over all
-	// tenants. When a label has more values, it becomes metadata in all further records, and an
-	// event (label-values) reports it. Default 1000; negative: only MaxStreams applies.
+	// tenants. When a label exceeds it, the label becomes metadata in all further records, and the
+	// event label-values reports it. Default 1000; negative: only MaxStreams applies.
 	MaxLabelValues int `yaml:"max_label_values"`
 	// MaxLabels, MaxLabelName, MaxLabelValue, MaxLine, MaxMetadataPairs and MaxMetadataBytes are
-	// the limits of Loki (limits_config). The defaults are those of Loki: 15 labels, names of 1024
+	// limits of Loki (limits_config). The defaults are those of Loki: 15 labels, names of 1024
 	// bytes, values of 2048 bytes, lines of 256 KiB, and 128 pairs of structured metadata with 64
 	// KiB in total. Labels and metadata beyond the limits are moved or omitted, and counted in
-	// Stats.ByReason; see LongLines for lines.
+	// Stats.ByReason. For lines, see LongLines.
 	MaxLabels        int `yaml:"max_labels"`
 	MaxLabelName     int `yaml:"max_label_name"`
 	MaxLabelValue    int `yaml:"max_label_value"`
 	MaxLine          int `yaml:"max_line"`
 	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
-	// LongLines selects the handling of lines longer than MaxLine. "truncate" cuts the line,
-	// appends a mark with the number of removed bytes, and counts the line. "refuse" makes the
-	// record a dead letter. Default "truncate".
+	// LongLines selects how to handle lines longer than MaxLine. With "truncate", the line is cut
+	// and counted, and a mark with the number of removed bytes is appended. With "refuse", the
+	// record becomes a dead letter. Default "truncate".
 	LongLines string `yaml:"long_lines"`
 	// MaxAge is the maximum age of a record when it is sent. MaxFuture limits how far the time of a
-	// record may be in the future. Records outside these limits are refused before they are sent.
+	// record may be in the future. Records beyond these limits are refused before they are sent.
 	// Defaults: 7 days and 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
-	// TooOld selects the handling of records that are older than MaxAge or that Loki refuses
-	// because of their age. Loki refuses records that are older than its limit, and records more
-	// than an hour older than the newest record of their stream, for example in the backlog of
-	// another process.
+	// TooOld selects how to handle records that are older than MaxAge or that Loki refuses because
+	// of their age. Loki refuses records older than its limit, and records more than an hour older
+	// than the newest record of their stream, for example from the backlog of another process.
 	//
 	//   - "dead-letter": they are refused and go to the dead letters, if configured.
 	//   - "drop": they are refused and do not go to the dead letters.
-	//   - "now": they are sent with the present time; the original time is in the
-	//     metadata as original_time (RFC 3339). An event (too-old) reports the first
-	//     of a series.
+	//   - "now": they are sent with the present time. The original time is in the
+	//     metadata original_time (RFC 3339). If several records in a row are too old,
+	//     the event too-old reports only the first.
 	//
 	// Default "dead-letter".
 	TooOld string `yaml:"too_old"`
-	// MaxRequestBytes is the maximum size of a request in bytes, before compression.
-	// Default 3 MiB: Loki's limit is 4 MiB and counts a few bytes more for each entry.
+	// MaxRequestBytes is the maximum size of a request in bytes, before compression. The default, 3
+	// MiB, is below Loki's limit of 4 MiB, because Loki counts a few bytes more for each entry.
 	MaxRequestBytes int `yaml:"max_request_bytes"`
 }
 
-// A label is a label of the configuration. Its name and value are sanitized for Loki.
+// The type label is a label of the configuration. Its name and value are sanitized for Loki.
 type label struct{ name, value string }
 
-// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
-// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
-// the YAML keep their values.
+// UnmarshalYAML decodes c from YAML. Packages that call a method of this form include yaml.v2 and
+// yaml.v3. Unknown keys are an error, which names them. Fields of c without a key in the YAML keep
+// their values.
 func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	return yamlconfig.Decode("loki", unmarshal, c)
 }
@@ -303,7 +304,7 @@ func (c Config) publicText() string {
 }
 
 // resolve returns c with defaults applied and the derived fields set. The error lists every problem
-// of c and how to correct it, without secrets. Files are not read.
+// of c and how to correct it, without secrets. resolve does not read files.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -419,7 +420,8 @@ func (c Config) resolve() (Config, error) {
 
 // slabBytes returns the slab size in bytes for the batches of c. A batch is sent when enough slabs
 // are full, so it should consist of several slabs: four for BatchBytes, and about four for
-// BatchRecords of the shortest records. A slab below 4 KiB has room for too few records.
+// BatchRecords of the shortest records. A slab has at least 4 KiB, because a smaller one has room
+// for too few records.
 func (c *Config) slabBytes() int {
 	n := min(defaultSlabBytes, c.BatchBytes/4)
 	if c.BatchRecords > 0 {
@@ -428,7 +430,7 @@ func (c *Config) slabBytes() int {
 	return max(n, 4<<10)
 }
 
-// resolveLevels sets c.levels from LevelNames. It calls bad for each error.
+// resolveLevels sets c.levels from LevelNames. It calls the function bad for each error.
 func (c *Config) resolveLevels(bad func(string, ...any)) {
 	c.levels = levelNames
 	for name, own := range c.LevelNames {
@@ -445,8 +447,8 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 }
 
 // resolveLabels sets c.labels and c.gapLabels, and checks all names of labels and metadata. It
-// compares sanitized names, because two different names can be equal after sanitizing. It calls bad
-// for each error.
+// compares sanitized names, because two different names can be equal after sanitizing. It calls the
+// function bad for each error.
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
 	c.LevelName = labelname.Of(c.LevelName)
@@ -519,7 +521,8 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 const pushPath = "/loki/api/v1/push"
 
 // endpoint returns the push URL for the configured address raw. If raw is invalid, it returns a
-// description of the problem, which does not contain raw, because raw may contain a password.
+// description of the problem. The description does not contain raw, because raw may contain a
+// password.
 func endpoint(raw string) (*url.URL, string) {
 	if raw == "" {
 		return nil, "it is empty"

@@ -99,7 +99,7 @@ func TestPushPathIsAppendedToURL(t *testing.T) {
 	}
 }
 
-// No credential of a Config is printed by any verb or encoder.
+// A Config is printed without its secrets, by any verb of package fmt and by any encoder.
 func TestConfigShowsNoSecrets(t *testing.T) {
 	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}}}
 	var log strings.Builder

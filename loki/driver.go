@@ -17,8 +17,8 @@ import (
 // encoder for the records of that output. All methods are safe for concurrent use.
 //
 // A Driver has two independent parts: an encoder creates entries from records, and a client pushes
-// entries and reads the responses. Both use the registry, which maps stream ids to labels, and the
-// observations, which count problems by reason.
+// entries and reads the responses. Both parts use the registry, which maps stream ids to labels,
+// and the observations, which count problems by reason.
 type Driver struct {
 	c        Config
 	observed *observations
@@ -28,9 +28,9 @@ type Driver struct {
 	reports  *callback.Reporter
 }
 
-// New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The counters of the Driver are in [Driver.Stats]. The error
-// lists every problem of c, or concerns a file named in c. New does not connect.
+// New returns a Driver. Pass it to forebay.To, which adds memory and delivery, or use [To], which
+// makes the Driver and the output in one call. The counters of the Driver are in [Driver.Stats].
+// The error lists every problem of c, or concerns a file named in c. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -50,8 +50,8 @@ func New(c Config) (*Driver, error) {
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
 // codecFor returns the codec of entries with the given content type, or nil for a content type of
-// another package. It is the default of OutputOptions.CodecFor: a spool may contain entries for
-// another Config.Wire, with another content type.
+// another package. It is the default of OutputOptions.CodecFor. A spool may contain entries for
+// another Config.Wire, which have another content type.
 func (s *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -59,22 +59,22 @@ func (s *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// accepts reports whether records of the given content type can be sent. Entries of any Config.Wire
-// can, because they are pushed in the form in which they were encoded.
+// accepts reports whether records of the given content type can be sent. Entries are pushed in the
+// form in which they were encoded, so entries for any Config.Wire are accepted.
 func (s *Driver) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
 
 // Traits returns the limits of a batch, the accepted content types, and the dictionary of the
-// streams. Window is not set, so batches are sent one after another, which keeps each stream in
+// streams. Window is not set, so batches are sent one after another. This keeps each stream in
 // order.
 func (s *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams, Defaults: s.defaults}
 }
 
-// defaults sets the options of memory and delivery that the user has not set. Deliver.ParkedBytes
-// is set because records of a held stream are parked while other records are sent.
+// defaults sets options of memory and delivery that the user has not set. ParkedBytes is set
+// because the records of a refused stream are parked while other records are sent.
 func (s *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "loki")
 	s.reports.SetOutput(o.Name, o.OnError)
@@ -105,8 +105,8 @@ func (s *Driver) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
-// Open begins a session. It never blocks or fails because of the network: the connection is made by
-// the first push.
+// Open begins a session. It neither blocks nor fails because of the network, because the first push
+// makes the connection.
 func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
 		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
@@ -116,17 +116,17 @@ func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // AppendLine appends an entry with the given line to dst, for programs that forward the lines of
-// other programs. attrs are not written into the line; labels, metadata and the tenant are derived
-// from them according to the Config. If t is zero, the entry gets the current time; with the level
-// [batch.NoLevel] it gets no level label. AppendLine fails if the entry is larger than 256 MiB. It
-// does not retain its arguments. The record does not pass through a Router, so options such as
-// forebay.RedactKeys have no effect on it.
+// other programs. The Config determines which labels, metadata and tenant are taken from attrs;
+// they are not written into the line. If t is zero, the entry gets the current time. If the level
+// is [batch.NoLevel], the entry gets no level label. AppendLine fails if the entry is larger than
+// 256 MiB. It does not retain its arguments. The record does not pass through a Router, so options
+// such as forebay.RedactKeys have no effect on it.
 func (s *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }
 
-// Stats returns the current counters. It takes no lock. If requests are in flight, some counters
-// may already include them and others may not.
+// Stats returns the current counters. It takes no lock, so a request in flight may be included in
+// some counters and not in others.
 func (s *Driver) Stats() Stats {
 	c := s.push
 	st := Stats{
@@ -142,7 +142,7 @@ func (s *Driver) Stats() Stats {
 	return st
 }
 
-// A drySession is the session of a Driver with Config.DryRun.
+// A drySession is the session of a Driver with Config.DryRun. It sends nothing.
 type drySession struct {
 	deliver.Session
 	push *client
@@ -156,7 +156,7 @@ func (s drySession) Close() {
 
 // sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its
 // entries. Records that exceed the limits of the Config are refused as in a push. If the write
-// fails, the open records of b have the advice batch.Gone, so the outlet drops them.
+// fails, the advice batch.Gone makes package deliver drop the records.
 func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {

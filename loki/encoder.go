@@ -15,13 +15,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. The
-// content type of its codec distinguishes entries in protobuf from entries in JSON.
+// An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. Entries in
+// protobuf and entries in JSON have different content types.
 //
 // Each record is encoded once, in the caller's goroutine, in the form that the request uses. After
 // its pools are filled, an encoder does not allocate, except for values whose conversion to text
-// allocates. All methods are safe for concurrent use. Except for the field started and the value of
-// eager, the fields do not change after the first record.
+// allocates. All methods are safe for concurrent use. After the first record, only the field
+// started and the value of eager can change.
 type encoder struct {
 	c           *Config
 	streams     *registry
@@ -38,17 +38,17 @@ type encoder struct {
 	parts       []labelPart // labels of a stream, sorted by name
 	// fixedLabels is the number of labels that every stream has: Config.Labels and the level.
 	fixedLabels int
-	// byLevel contains, for each level, the id of the stream that has no labels from attributes.
+	// byLevel contains, for each level, the id of the stream without labels from attributes.
 	byLevel    [len(levelNames)]uint32
 	tenantMeta []byte // metadata name for the tenant of a refused record
 	codec      codec
-	// eager is the level from which on records are sent immediately (slab.Options.FlushLevel). It
-	// is nil without Config.EagerFirst.
+	// eager is the minimum level of the records that are sent immediately
+	// (slab.Options.FlushLevel). It is nil without Config.EagerFirst.
 	eager   *slog.LevelVar
 	started atomic.Bool // set when the first record is encoded
 }
 
-// A lineKind is the type of the encoder of lines.
+// A lineKind is the kind of encoder that encodes the lines.
 type lineKind uint8
 
 const (
@@ -61,9 +61,9 @@ const (
 // isFormatter reports whether lines are encoded by Config.Line.Formatter.
 func (k lineKind) isFormatter() bool { return k >= encodeFormatter }
 
-// noteFirst is called for each record with Config.EagerFirst. Initially the eager level is so low
-// that the first record is sent immediately. The second call raises the eager level above all
-// levels, so that further records are batched.
+// noteFirst is called for each record with Config.EagerFirst. Initially the minimum level in eager
+// is so low that the first record is sent immediately. The second call raises it above all levels,
+// so that further records are batched.
 func (e *encoder) noteFirst() {
 	if e.eager.Level() != slab.NoFlushLevel && e.started.Swap(true) {
 		e.eager.Set(slab.NoFlushLevel)
@@ -72,24 +72,24 @@ func (e *encoder) noteFirst() {
 
 // A labelSlot is a label whose value comes from an attribute.
 type labelSlot struct {
-	// meta is the label's name as structured metadata. attr is the attribute's name in
+	// meta is the label's name in structured metadata. attr is the attribute's name in
 	// Config.LabelAttrs.
 	meta, attr []byte
 	values     valueCounter // distinct values of the label
 }
 
-// A labelPart is a label of the encoder. Its value is a fixed text, the name of the level, or the
-// value of an attribute.
+// A labelPart describes a label. Its value is a fixed text, the name of the level, or the value of
+// an attribute.
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
 	level bool   // the value is the name of the level
-	// slot is the index in slots if the value is the value of an attribute. It is -1 for all
-	// other labels.
+	// slot is the index in the field slots if the value comes from an attribute, otherwise -1.
 	slot int
 }
 
 // newEncoder returns the encoder for c. It registers a stream for each level. The stream of gap
-// markers must have the id 0 (see [registry]), so it is registered first.
+// markers, the lines that report dropped records, must have the id 0 (see [registry]), so it is
+// registered first.
 func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
@@ -128,7 +128,7 @@ func newEncoder(c *Config, streams *registry, n *observations, r *callback.Repor
 }
 
 // addLevel adds the stream of a level, without labels from attributes, and returns its id. Without
-// TenantAttr, every record belongs to this stream's tenant, so the tenant counts as used.
+// TenantAttr, all records belong to the tenant of this stream, so the tenant is marked as used.
 func (e *encoder) addLevel(level int) uint32 {
 	labels := e.appendLabels(nil, level, nil)
 	e.streams.levelLabels[level] = labels
@@ -139,9 +139,9 @@ func (e *encoder) addLevel(level int) uint32 {
 	return st.id
 }
 
-// addGaps adds a separate stream for gap markers, the lines that report dropped records. The
-// stream has Config.GapLabels. level is the index of their level. newEncoder calls addGaps before
-// it adds any other stream, so the id is 0.
+// addGaps adds a separate stream with Config.GapLabels for gap markers, the lines that report
+// dropped records. level is the index of their level. newEncoder calls addGaps before it adds any
+// other stream, so the id is 0.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {
@@ -161,8 +161,8 @@ func (e *encoder) addGaps(level int) {
 	}
 }
 
-// buildParts computes parts, slots and picks from the Config. If several sources have the same label
-// name, Labels have precedence over the level, and the level over attributes.
+// buildParts computes the fields parts, slots and picks from the Config. If several labels have the
+// same name, Labels have precedence over the level, and the level has precedence over attributes.
 func (e *encoder) buildParts(c *Config) {
 	root := &pick{slot: -1}
 	taken := map[string]bool{}
@@ -245,11 +245,12 @@ func (e *encoder) Scope() encode.Scope { return e.root }
 // Codec returns the codec that reads entries.
 func (e *encoder) Codec() batch.Codec { return e.codec }
 
-// NeedsPC reports whether the formatter of the line needs source positions.
+// NeedsPC reports whether the encoder of lines needs source positions.
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
-// appendStream appends the definition of a stream. tenant is nil for the tenant of the Config. The
-// parameter values contains the label values by slot.
+// appendStream appends the definition of a stream: its tenant and labels in the form in which files
+// store them. If tenant is nil, it is the tenant of the Config. The parameter values contains the
+// label values by slot.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }

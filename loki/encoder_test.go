@@ -43,7 +43,7 @@ func TestAttributesBecomeLabelsAndMetadata(t *testing.T) {
 		{name: "level name", c: Config{LevelName: "sev.erity"}, labels: `{app="test", sev_erity="warn"}`},
 		{name: "attributes", c: Config{LabelAttrs: []string{"b", "http.method", "level", "app", "1x"}},
 			attrs: []slog.Attr{slog.Int("b", 2), slog.Group("http", slog.String("method", "GET\n\"")), slog.String("level", "no"), slog.String("app", "no"), slog.String("1x", "y")},
-			// labels from attributes remain in the line
+			// Labels from attributes remain in the line.
 			labels: `{_1x="y", app="test", b="2", http_method="GET\n\"", level="warn"}`,
 			line:   `{"msg":"hi","b":2,"http":{"method":"GET\n\""},"level":"no","app":"no","1x":"y"}`},
 		{name: "attribute of With, record wins", c: Config{LabelAttrs: []string{"a", "b"}}, with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1), slog.Int("b", 1))},
@@ -170,8 +170,8 @@ func TestMaxStreamsLimitsStreams(t *testing.T) {
 	}
 }
 
-// Another process can use the stream definitions of this process. An invalid definition gets an id,
-// and the records with this id are refused.
+// Another process can use the stream definitions that this process has stored. An invalid
+// definition gets an id, and the records with this id are refused.
 func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	a, b := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}, TenantAttr: "org"}), sinkFor(t, new(peer), Config{})
 	_, m, err := a.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "y\""), slog.String("org", "o")}})
@@ -203,8 +203,8 @@ func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	}
 }
 
-// If a definition of an earlier version has label values that Loki refuses, these values are
-// replaced. All other definitions are unchanged.
+// If an earlier version has stored a stream definition with label values that Loki refuses, these
+// values are replaced. All other definitions are unchanged.
 func TestDictionaryOfEarlierVersionIsRepaired(t *testing.T) {
 	s := sinkFor(t, new(peer), Config{TenantAttr: "org"})
 	for in, want := range map[string]string{
@@ -337,7 +337,7 @@ func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	}
 }
 
-// labelname.Tail may lengthen a name even if its buffer has no spare capacity.
+// labelname.Tail can lengthen a name even if its buffer has no spare capacity.
 func TestTailGrowsWithinFullBuffer(t *testing.T) {
 	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {
 		for room := range 4 {
@@ -479,8 +479,8 @@ func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 	ses.Close()
 }
 
-// Records of an invalid tenant, or of a new tenant when MaxStreams streams exist, become dead
-// letters when they are sent, even by another process. The dead letter contains the tenant among
+// Records of an invalid tenant become dead letters when they are sent, even by another process. So
+// do records of a new tenant if MaxStreams streams exist. The dead letter contains the tenant in
 // its metadata.
 func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
@@ -526,8 +526,8 @@ func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// If label values have used up MaxStreams, records of a tenant that has a stream lose their labels,
-// but no record is lost, at any level.
+// If label values have used up MaxStreams, records of a tenant that has a stream lose their labels
+// from attributes. No record is lost, at any level.
 func TestTenantWithStreamLosesLabelsNotRecords(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}

@@ -9,32 +9,32 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxEvaluations limits the number of groups, lists and maps that an evaluator creates and retains
-// for one record. Each value beyond that number is evaluated again wherever it is written. The
-// limit bounds the memory for records with extreme nesting.
+// maxEvaluations limits how many groups, lists and maps an evaluator creates and retains for one
+// record. Each further value is evaluated again wherever it is written. This bounds the memory for
+// records with extreme nesting.
 const maxEvaluations = 1 << 10
 
-// An evaluator evaluates each value of a record once, although the value may be written to several
-// places: the line, labels and metadata. It resolves LogValuers, converts AttrAppenders to groups
-// and errors to text, and encodes lists, maps and structs that contain such values. It skips
-// attributes that are written only to the line. One goroutine uses it for one record, or for the
-// attributes of one scope.
+// An evaluator evaluates each value of a record once, although the value may be written to the
+// line, to labels and to metadata. It resolves LogValuers, converts AttrAppenders to groups and
+// errors to text, and encodes lists, maps and structs that contain such values. It skips attributes
+// that are written only to the line. An evaluator is used by one goroutine, for one record or for
+// the attributes of one scope.
 type evaluator struct {
 	e *encoder
 	p *picked
 	r *encode.Record
 }
 
-// attrs evaluates the attributes at node of the tree of picks. It visits the same attributes as
-// encoder.walk. It does not modify the slice attrs, and returns that slice if nothing was
-// evaluated. depth is the number of enclosing groups.
+// attrs evaluates attrs, which belong to the given node of the tree of picks. It visits the same
+// attributes as encoder.walk. It does not modify the slice, and returns the slice itself if nothing
+// was evaluated. depth is the number of enclosing groups.
 func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
 		a := &attrs[i]
 		switch a.Value.Kind() {
 		case slog.KindAny:
-			// Evaluating a value twice is harmless if no method of the user is called.
+			// If no method of the user is called, the value may be evaluated twice.
 			if !t.e.values.CallsMethods(a.Value.Any()) {
 				break
 			}
@@ -44,7 +44,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 			if node != nil {
 				c = node.children[a.Key]
 			}
-			// The attribute is written only to the line, so it is evaluated only once anyway.
+			// The attribute is written only to the line, so evaluating it here would save nothing.
 			if c == nil && !t.e.metadataAll && a.Key != "" {
 				break
 			}
@@ -59,8 +59,8 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 				if depth == 0 {
 					own = t.p.evaluated[:0]
 				}
-				// The first changed attribute: copy the unchanged ones before it, because the slice
-				// belongs to the caller.
+				// This is the first changed attribute. The attributes before it are copied, because
+				// the slice belongs to the caller.
 				own = append(slices.Grow(own, len(attrs)), attrs[:i]...)
 			}
 			own = append(own, slog.Attr{Key: a.Key, Value: v})
@@ -80,7 +80,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 }
 
 // value returns the evaluated form of v, or v if v needs no evaluation. If v is a group, c is the
-// node of the tree of picks for its attributes.
+// pick of the group: the node for its attributes.
 func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
 	if v.Kind() == slog.KindLogValuer {
 		// A LogValuer can return groups with further LogValuers without end.
@@ -93,7 +93,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	switch v.Kind() {
 	case slog.KindGroup:
 		if in := v.Group(); depth < values.MaxGroups && len(in) > 0 {
-			// The method attrs returns the slice itself if nothing was evaluated.
+			// The method attrs returns its argument itself if nothing was evaluated.
 			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
 				return slog.GroupValue(out...), true
 			}
@@ -101,8 +101,8 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	case slog.KindAny:
 		switch x := v.Any().(type) {
 		case nil:
-		// An AttrAppender is checked before an error, because a value that is both is written as
-		// a group.
+		// The case AttrAppender comes before the case error, because a value that is both is
+		// written as a group.
 		case encode.AttrAppender:
 			if depth >= values.MaxGroups || t.p.evaluations >= maxEvaluations {
 				break
@@ -112,7 +112,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 			if attrs, mark, fault := scratch.Collect(x); fault == "" {
 				out := t.attrs(c, attrs, depth+1)
 				if len(out) > 0 && &out[0] == &attrs[0] {
-					// out aliases the scratch memory, which Release clears.
+					// The slice out is part of the scratch memory, which Release clears.
 					out = slices.Clone(out)
 				}
 				scratch.Release(mark)
@@ -121,8 +121,8 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		case error:
 			return slog.AnyValue(t.textError(x)), true
 		default:
-			// v comes from a LogValuer. It is not evaluated further if writing it calls no
-			// methods.
+			// If writing v, the result of a LogValuer, calls no methods, it is not evaluated
+			// further.
 			if !t.e.values.CallsMethods(x) {
 				break
 			}
@@ -140,28 +140,28 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	return v, changed
 }
 
-// textError returns an error with the text of err, so that Error is called only once. For a
-// Formatter, errors.Is and errors.As find err in the result, because the Formatter may inspect or
-// retain it. If the Formatter does not belong to package encode, it receives unchanged any error
-// that encodes itself as JSON or text.
+// textError returns an error with the text of err, so that Error is called only once. A Formatter
+// may inspect or retain the error, so errors.Is and errors.As find err in the result. An error that
+// encodes itself as JSON or text is returned unchanged if the Formatter does not belong to package
+// encode.
 func (t *evaluator) textError(err error) error {
 	if t.e.kind.isFormatter() {
-		// A foreign Formatter may look for the methods of the error, which a wrapper would hide.
+		// Another Formatter may look for the methods of the error, which a wrapper would hide.
 		if values.WritesItself(err) && t.e.kind != encodeFormatter {
 			return err
 		}
 		return values.Known(err)
 	}
 	p := t.p
-	// Pointers to elements remain valid if append moves the slice, because they refer to the old
-	// array.
+	// If append moves the slice, pointers to its elements remain valid, because they refer to the
+	// old array.
 	p.errorTexts = append(p.errorTexts, values.Know(err))
 	return &p.errorTexts[len(p.errorTexts)-1]
 }
 
 // textErrorsIn returns a copy of a list or map with the errors replaced by textError. It is used
-// for Formatters, and supports []error, []any and maps from string to any or error. ok is false if
-// x contains no error.
+// for Formatters, and supports []error, []any and maps from string to any or error. If x contains
+// no error, ok is false.
 func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
 	if depth > values.MaxGroups {
 		return x, false
@@ -200,7 +200,7 @@ func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
 	return x, false
 }
 
-// textErrors returns a copy of x with the errors replaced by textError.
+// textErrors returns a copy of x with each error replaced by the result of textError.
 func (t *evaluator) textErrors(x []error) []error {
 	own := make([]error, len(x))
 	for i, err := range x {
@@ -211,7 +211,7 @@ func (t *evaluator) textErrors(x []error) []error {
 	return own
 }
 
-// textErrorMap implements textErrorsIn for a map. The values of the copy have the type T.
+// textErrorMap implements textErrorsIn for a map. The copy has values of type T.
 func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 	t.p.evaluations++
 	var own map[string]T
@@ -229,9 +229,9 @@ func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 	return own, own != nil
 }
 
-// walk adds the labels, metadata and tenant from attrs to p. node is the node of attrs in the tree
-// of picks, or nil if no pick applies. r is nil if attrs belong to a scope. depth is the number of
-// enclosing groups.
+// walk adds the labels, metadata and tenant from attrs to p. The parameter node belongs to attrs in
+// the tree of picks; it is nil if no pick applies. r is nil if attrs belong to a scope. depth is
+// the number of enclosing groups.
 func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -269,9 +269,9 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 	}
 }
 
-// walkGroup is like walk for the attributes of a group. node is the node of the enclosing group,
-// and c the pick of this group, or nil. The attributes of a group without a name belong to the
-// enclosing group.
+// walkGroup is like walk for the attributes of a group. The parameter node belongs to the enclosing
+// group, and c is the pick of this group, or nil. The attributes of a group without a name belong
+// to the enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
 	// The limits stop groups that contain themselves.
 	if p.expansions++; depth >= values.MaxGroups || p.expansions > values.MaxExpansions {
@@ -288,18 +288,18 @@ func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	if c != nil || e.metadataAll {
 		e.walk(p, r, c, attrs, depth+1)
 	}
-	// The path is shared by all attributes of the record, so each group removes its part.
+	// All attributes of the record share the path, so each group removes its part.
 	p.path = p.path[:before]
 }
 
-// promote converts the value of one attribute to text and adds it to p. c is the pick of the
-// attribute, or nil.
+// promote converts the value of one attribute to text and adds it to p as a label, as metadata or
+// as the tenant. c is the pick of the attribute, or nil.
 func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
 	start := len(p.buf)
 	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
 	text := p.buf[start:len(p.buf):len(p.buf)]
 	if c != nil {
-		// The tenant is a header of the request, and becomes neither label nor metadata.
+		// The tenant is sent in a header of the request, and becomes neither a label nor metadata.
 		if c.tenant {
 			p.tenant = text
 			return

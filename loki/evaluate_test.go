@@ -23,15 +23,15 @@ type joinedError struct {
 
 func (e *joinedError) Unwrap() []error { *e.unwrap++; return e.inner }
 
-// A holdsError is a value that is logged as a group with an error in it.
+// The type holdsError is a value that is logged as a group with an error in it.
 type holdsError struct{ err error }
 
 func (h holdsError) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("err", h.err))
 }
 
-// An ownFormatter is a Formatter that does not belong to package encode. It inspects errors with
-// package errors only.
+// An ownFormatter is a Formatter that does not belong to package encode. It inspects errors only
+// with errors.Is and errors.As.
 type ownFormatter struct {
 	groups string
 	attrs  []byte
@@ -91,7 +91,7 @@ func (f ownFormatter) error(dst []byte, err error) []byte {
 }
 
 // The methods of each error in a chain are called once per record. This holds in every form of
-// lines, for errors that also become labels or metadata, and for errors in lists, maps and structs.
+// lines, also if the error becomes a label or metadata, and also if it is in a list, map or struct.
 func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	seed := testkit.Seed(t)
 	chain := &encode.Options{Errors: "chain"}
@@ -209,8 +209,8 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 								t.Errorf("%s: %s: Error called %d times, Unwrap %d", name, e.text, *e.errors, *e.unwrap)
 							}
 						}
-						// In the object forms every error has a stack; the other forms write one
-						// stack per chain.
+						// With "object" and "exception", every error has a stack. The other forms
+						// write one stack per chain.
 						object := c.Line.Errors == "object" || c.Line.Errors == "exception"
 						if sh.deep && place != "dropped" && !b.text && stacks != len(links) && (stacks != 1 || object) || b.text && stacks > 0 {
 							t.Errorf("%s: got %d stacks", name, stacks)
@@ -260,8 +260,8 @@ func TestEvaluatedValuesAreBounded(t *testing.T) {
 	}
 }
 
-// A Formatter finds the original error in an evaluated error. Errors that encode themselves are
-// passed unchanged.
+// Although errors are evaluated before a Formatter receives them, it finds the original error.
+// Errors that encode themselves are passed unchanged.
 func TestFormatterReceivesOriginalErrors(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := &recordingFormatter{}

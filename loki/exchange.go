@@ -16,19 +16,19 @@ import (
 	"github.com/forebay-log/forebay/internal/compression"
 )
 
-// maxAnswer is the maximum number of bytes that are read of a response. For a 400 response,
-// maxRefusals is added.
+// maxAnswer is the maximum number of bytes that are read of a response. For a response with status
+// 400, maxRefusals is added.
 const maxAnswer = 64 << 10
 
 // A requestBuf contains the memory of one request. There are as many as concurrent requests, and
-// each is used by one request at a time. The first one owns buffers for a batch of the usual size.
-// All other memory comes from a pool for one request, which releases it to the garbage collector
-// when requests become fewer or smaller.
+// each is used by one request at a time. The first requestBuf owns buffers for a batch of the usual
+// size. All other memory comes from a pool. After each request it returns to the pool, which
+// releases memory to the garbage collector when requests become fewer or smaller.
 type requestBuf struct {
 	own   [2][]byte // buffers for plain and out that b owns; nil if b owns no buffers
 	heads []byte    // header of each stream: everything before its entries
-	// spans contains the uncompressed body in pieces. The pieces alias heads and the memory of the
-	// batch.
+	// spans contains the uncompressed body in pieces, which are parts of heads and of the memory of
+	// the batch.
 	spans    [][]byte
 	size     int    // length of the uncompressed body
 	plain    []byte // the uncompressed body in one piece
@@ -39,22 +39,22 @@ type requestBuf struct {
 	last *exchange // exchange that the next request reuses; may be nil
 
 	// A transport may read the body of a request even after it has returned the response. The
-	// memory is reused for the next request, so reading the body of an earlier generation fails. mu
-	// guards the fields below it.
+	// memory is reused for the next request, so each request has a generation, and reading the body
+	// of an earlier generation fails. mu guards the fields below it.
 	mu   sync.Mutex
 	gen  uint64 // generation: incremented when a request begins and when it ends
 	wire []byte // the body of the current request; nil between requests
 }
 
-// Write appends p to the field out. It implements [io.Writer] for the compressor, and never fails.
+// Write appends p to the field out. It implements [io.Writer] for the compressor and never fails.
 func (b *requestBuf) Write(p []byte) (int, error) {
 	b.out = append(b.out, p...)
 	return len(p), nil
 }
 
-// A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The
-// requestBuf used last is reused first. So requests that do not overlap always use the requestBuf
-// that owns buffers.
+// A bufStack is a stack of unused requestBufs. The requestBuf that was used last is reused first.
+// Therefore requests that do not overlap always use the requestBuf that owns buffers. All methods
+// are safe for concurrent use.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
@@ -62,8 +62,8 @@ type bufStack struct {
 }
 
 // newPool returns the memory pool for the given number of concurrent requests. The parameters usual
-// and largest are sizes of requests in bytes. The size classes of the pool are the usual size,
-// plain and compressed, and powers of four up to the largest request.
+// and largest are sizes of requests in bytes. The size classes of the pool are the size usual,
+// plain and compressed, and powers of four up to the size largest.
 func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
 	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
@@ -112,8 +112,8 @@ func (s *bufStack) put(b *requestBuf) {
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// alloc returns empty memory with capacity for n bytes: the buffer own if it is large enough, or
-// else memory of the pool, which the caller must release.
+// alloc returns empty memory with capacity for n bytes. It is the buffer own if that is large
+// enough, and otherwise memory of the pool, which the caller must release.
 func (s *bufStack) alloc(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
@@ -122,32 +122,32 @@ func (s *bufStack) alloc(own []byte, n int) []byte {
 	return b[:0]
 }
 
-// release returns b to the pool, unless b is the buffer own or has no memory.
+// release returns the memory b to the pool, unless b is the buffer own or empty.
 func (s *bufStack) release(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)
 	}
 }
 
-// gzipBound returns the maximum size in bytes of gzip output for n bytes of input: stored blocks
-// with their headers, and the header and trailer of the format (RFC 1952).
+// gzipBound returns the maximum size in bytes of gzip output for n bytes of input. It includes the
+// headers of uncompressed blocks, and the header and trailer of the format (RFC 1952).
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
 // An exchange is an HTTP request with its body and timeout. To save allocations, the next request
 // of a requestBuf reuses the exchange of the previous one if no other goroutine can still access
-// it. This is the case if the transport has closed the body after EOF and the response was read to
-// its end; see the documentation of [http.RoundTripper]. Any other exchange is left to the garbage
-// collector.
+// it. This is the case if the transport has closed the body after EOF, and the response was read to
+// its end; see the documentation of [http.RoundTripper]. Otherwise the exchange is left to the
+// garbage collector.
 type exchange struct {
 	req *http.Request
-	// template is copied to req before each request, because transports may modify req.
+	// template is copied to req before each request, because a transport may modify req.
 	template *http.Request
 	parent   context.Context // context of the session
 	ctx      deadlineContext
 	cancel   context.CancelCauseFunc
 	timer    *time.Timer
 	body     bodyReader
-	// getBodyCalled is set if the transport has requested a second body. The exchange is then not
+	// getBodyCalled is true if the transport has requested a second body. The exchange is then not
 	// reused.
 	getBodyCalled atomic.Bool
 	complete      bool // the response was read to its end
@@ -169,8 +169,8 @@ func (t *deadlineContext) Deadline() (time.Time, bool) {
 	return until, true
 }
 
-// Err returns context.DeadlineExceeded after the timeout, as a context with a deadline does. The
-// embedded context would return context.Canceled, because the timer canceled it.
+// Err returns context.DeadlineExceeded after the timeout, like a context with a deadline. The
+// embedded context would return context.Canceled, because the timer has canceled it.
 func (t *deadlineContext) Err() error {
 	err := t.Context.Err()
 	if err != nil && errors.Is(context.Cause(t.Context), context.DeadlineExceeded) {
@@ -218,9 +218,9 @@ func (r *bodyReader) Close() error {
 	return nil
 }
 
-// begin prepares a request whose body is wire, and starts its timeout. wire must not change until
-// finish. If the exchange of the previous request has the same parent context, begin reuses it. If
-// not, begin ends it and creates a new one.
+// begin prepares a request whose body is wire, and starts its timeout. The slice wire must not
+// change until finish is called. If the previous request has the same parent context, begin reuses
+// its exchange. Otherwise begin ends that exchange and creates a new one.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {
 	x := b.last
 	b.last = nil
@@ -257,13 +257,13 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	return x
 }
 
-// finish ends x, or retains it for the next request of b. Afterwards, reads of the bodies of x
-// return errRequestEnded, so the memory of wire may be reused.
+// finish ends x, or retains it for the next request of b. Afterwards, reading a body of x returns
+// errRequestEnded, so the memory of the body may be reused.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
 	b.wire = nil
-	// over reports that no other goroutine can still use x.
+	// If over is true, no other goroutine can still use x.
 	over := x.complete && x.body.ended && x.body.closed && !x.getBodyCalled.Load()
 	b.mu.Unlock()
 	if x.timer.Stop() && over {
@@ -281,8 +281,9 @@ func (x *exchange) end() {
 }
 
 // read reads a response and closes it. It returns up to about limit bytes, which are valid until
-// the next read. whole reports whether the response is complete; an incomplete response prevents
-// reuse of the connection. After an error the outcome of the request is unknown.
+// the next read. The result whole reports whether the response is complete; after an incomplete
+// response the connection is not reused. After an error, it is unknown whether Loki has processed
+// the request.
 func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
 	if cap(b.response) == 0 {
@@ -310,7 +311,8 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 	return nil, false, err
 }
 
-// endExchanges ends all cached exchanges, which would retain the context of an ended session.
+// endExchanges ends all cached exchanges, because they would retain the context of an ended
+// session.
 func (s *bufStack) endExchanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

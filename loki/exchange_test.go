@@ -45,8 +45,8 @@ func wantLines(t *testing.T, got []string, n int) {
 	}
 }
 
-// The http.Request of a push is reused if the transport can no longer access it. If the transport
-// can, the request is not reused, and its body returns an error to the transport.
+// The http.Request of a push is reused only if the transport can no longer access it. Otherwise its
+// body returns an error to the transport.
 func TestExchangesAreReused(t *testing.T) {
 	const n = 20
 	for name, tt := range map[string]struct {
@@ -106,8 +106,8 @@ func TestExchangesAreReused(t *testing.T) {
 	}
 }
 
-// Requests are also reused with http.Transport over HTTP/1 and HTTP/2. The race detector finds
-// accesses of the transport to a reused request.
+// Requests are also reused with http.Transport, over HTTP/1 and HTTP/2. The race detector would
+// find a transport that still accesses a reused request.
 func TestExchangesOverRealConnections(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		p := new(peer)
@@ -166,7 +166,7 @@ func TestTimeoutAppliesToEachRequest(t *testing.T) {
 	})
 }
 
-// A user-supplied http.Client is used with its cookies and its timeout.
+// The cookies and the timeout of a user-supplied http.Client are used.
 func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -208,7 +208,7 @@ func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	})
 }
 
-// A transport that violates the contract of http.RoundTripper causes the same errors as through
+// A transport that violates the contract of http.RoundTripper causes the same errors as in
 // http.Client.
 func TestMisbehavingTransportsAreErrors(t *testing.T) {
 	for text, f := range map[string]roundTrip{

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// sendGroups sends all groups of p in as few requests as possible, with up to Concurrency requests
-// at the same time; see assignRequests. It returns when every request is answered or has failed.
+// sendGroups sends all groups of p in as few requests as possible; see assignRequests. Up to
+// Concurrency requests are sent at the same time. sendGroups returns when every request has a
+// response or has failed.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
@@ -27,8 +28,8 @@ func (s *client) sendGroups(ctx context.Context, p *push) {
 }
 
 // assignRequests divides the groups of p among requests. A request contains as many streams of one
-// tenant as fit, in the order given by [trust]. A group that must not share a request, or does not
-// fit into one, gets separate requests. The result is in p.segs and p.requestEnds.
+// tenant as fit, in the order that [trust] determines. A group that must not share a request, or
+// does not fit into one, gets separate requests. The result is in p.segs and p.requestEnds.
 func (s *client) assignRequests(p *push) {
 	now := time.Now()
 	p.segs, p.requestEnds = p.segs[:0], p.requestEnds[:0]
@@ -42,7 +43,8 @@ func (s *client) assignRequests(p *push) {
 		if g.place == placed {
 			continue
 		}
-		// Group g begins a request. Later groups of the same tenant are added as long as they fit.
+		// Group g is the first group of a request. Later groups of the same tenant are added as
+		// long as they fit.
 		from, size := len(p.segs), g.size()
 		p.segs = append(p.segs, segment{st: g.st, level: g.level, order: g.order, g: g})
 		for k := i + 1; k < len(p.groups) && g.place == shares; k++ {
@@ -52,8 +54,8 @@ func (s *client) assignRequests(p *push) {
 				o.place, size = placed, size+o.size()
 			}
 		}
-		// A 204 response confirms only the last stream, so the order decides which stream is
-		// confirmed next.
+		// A response with status 204 confirms only the last stream, so the order determines which
+		// stream is confirmed next.
 		slices.SortStableFunc(p.segs[from:], func(a, b segment) int {
 			return cmp.Compare(b.st.trust.rank(b.st.pace.lastAccepted.Load(), now), a.st.trust.rank(a.st.pace.lastAccepted.Load(), now))
 		})
@@ -61,8 +63,8 @@ func (s *client) assignRequests(p *push) {
 	}
 }
 
-// placeOf returns shares if the records of g may share a request with other streams, and alone if
-// they may not.
+// placeOf returns the constant shares if the records of g may share a request with other streams,
+// and the constant alone if they may not.
 func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
@@ -80,8 +82,8 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	return shares
 }
 
-// parallel calls f(0) to f(n-1) in up to Concurrency goroutines and waits for all calls. The calls
-// begin in this order.
+// parallel calls f(0) to f(n-1), in this order, in up to Concurrency goroutines. It waits for all
+// calls.
 func (s *client) parallel(n int, f func(int)) {
 	if n == 1 {
 		f(0)
@@ -104,15 +106,14 @@ func (s *client) parallel(n int, f func(int)) {
 }
 
 // sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes. If a
-// record of a request remains open, sendGroup stops and leaves the reason in g.openCause: later
-// records must not be stored before the open one.
+// record must be sent again, sendGroup stops and stores the reason in g.openCause, because later
+// records must not be stored before that record.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
-			// At least one record is sent, even if it exceeds the limit: the server decides about
-			// it.
+			// At least one record is sent. If it exceeds the limit, the server may still accept it.
 			size += len(p.recs[g.order[to]].data) + entryExtra
 			if to > from && size > s.c.Limits.MaxRequestBytes {
 				break
@@ -126,11 +127,12 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 
 // sendSegment sends the entries of one stream in one request and stores the outcome of each record.
 // If Loki has no room for the stream or refuses its labels, the entries move to a spare stream and
-// are sent again; see [registry.spare]. If no record remains open, the returned answer has the kind
-// accepted.
+// are sent again; see [registry.spare]. If every record is stored or refused, the returned answer
+// has the kind accepted.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
-	// home is the stream of the records, and own contains their original entries. Each move starts
-	// from the original entries, because a second move would add the metadata twice.
+	// The variable home is the stream of the records before any move, and the map own contains
+	// their original entries. Each move starts from the original entries, because otherwise a
+	// second move would add the metadata twice.
 	home, own := seg.st, map[int32]rec(nil)
 	move := func(to *stream) {
 		if own == nil {
@@ -146,7 +148,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		seg.st = home
 		s.move(p, &seg, to)
 	}
-	// A stream that was refused recently is not tried first: each attempt would cost a request.
+	// A recently refused stream is not tried first, because each attempt costs a request.
 	if home.isFull() {
 		if to := s.streams.spare(home, seg.level); to != nil {
 			move(to)
@@ -160,7 +162,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		seg.st.fullReason.Store(uint32(a.why))
 		seg.st.fullUntil.Store(time.Now().Add(fullPeriod).UnixNano())
 		to := s.streams.spare(home, seg.level)
-		// No other stream is left, so the records remain open.
+		// No other stream is left, so the records must be sent again later.
 		if to == nil || to == seg.st {
 			break
 		}
@@ -174,13 +176,13 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	single := len(seg.order) == 1
 	switch a.kind {
 	case accepted:
-		// Acceptance of a spare stream also counts, because the records did not have to wait.
+		// The acceptance of a spare stream also counts, because the records did not have to wait.
 		home.unacceptedSince.Store(0)
 		s.store(p, seg.order)
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
-			// Loki accepts every record this small, so a server or a proxy is faulty.
+			// Loki accepts every record that is so small, so the server or a proxy has a fault.
 			a.kind = tryAgain
 			return a
 		}
@@ -200,8 +202,8 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	return a
 }
 
-// refuseAll refuses all records of seg for one reason. It returns an answer of kind accepted,
-// because no record remains open.
+// refuseAll refuses all records of seg for one reason. No record must be sent again, so the
+// returned answer has the kind accepted.
 func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	for _, i := range seg.order {
 		s.refuse(p, i, why, err)
@@ -211,8 +213,8 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 
 // refuseNamed refuses the records of seg that the response names. It marks all others as stored if
 // the response proves that they are. With TooOld "now", records refused for their age are sent
-// again with the current time. If no record remains open, the returned answer has the kind
-// accepted.
+// again with the current time. If every record is stored or refused, the returned answer has the
+// kind accepted.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
 	// The text names no entry of this request, so it is treated like an unknown refusal.
@@ -236,8 +238,8 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		}
 	}
 	if sure || len(rest) == 0 {
-		// The records in rest are stored. If they were sent again, Loki might refuse the copies as
-		// too old or too far behind, and stored records would count as refused.
+		// The records in rest are stored. If they were sent again, Loki could refuse the copies
+		// because of their age, and stored records would count as refused.
 		s.store(p, rest)
 		if len(old) == 0 {
 			return answer{}
@@ -248,13 +250,13 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 		seg.order = old
 		return s.sendSegment(ctx, p, seg)
 	}
-	// The records in rest are probably stored. They remain open, because only the response to
-	// another request can confirm this.
+	// The records in rest are probably stored. Only the response to another request can confirm
+	// this, so they are sent again.
 	return a
 }
 
-// sendShared sends one request for several streams of one tenant. If Loki refuses the request
-// without naming entries, each half of the streams is sent separately. A single stream is sent by
+// sendShared sends one request for several streams of one tenant. If Loki refuses the request and
+// does not name entries, each half of the streams is sent separately. A single stream is sent by
 // sendGroup.
 func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	if len(segs) == 1 {

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/labelname"
 )
 
-// No response causes a panic, puts a secret into an error, or refuses a record that was not in the
+// No response causes a panic, reveals a secret in an error, or refuses a record that was not in the
 // request. A response is a success only if its status is 204.
 func FuzzReply(f *testing.F) {
 	for _, s := range []struct {
@@ -83,8 +83,8 @@ func FuzzReply(f *testing.F) {
 
 var lokiName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// readLabels parses a label set like Loki: names and Go strings in braces. It returns an error for
-// label sets that Loki refuses.
+// readLabels parses a label set like Loki: names and quoted values in braces. If Loki would refuse
+// the label set, readLabels returns an error.
 func readLabels(text string) (map[string]string, error) {
 	rest, ok := strings.CutPrefix(text, "{")
 	if !ok || !utf8.ValidString(text) {
@@ -118,13 +118,13 @@ func readLabels(text string) (map[string]string, error) {
 	}
 }
 
-// readable returns the label value that [Config.Labels] documents for value.
+// readable returns the given label value after the replacements documented at [Config.Labels].
 func readable(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "?"), "\ufffd", "?")
 }
 
-// For any names and values of labels and attributes, Loki can parse the label set, which is within
-// the limits and contains the expected values.
+// Loki can parse the label set for any names and values of labels and attributes. The label set is
+// within the limits and contains the expected values.
 func FuzzLabels(f *testing.F) {
 	f.Add("a.b", "x", "user", "u\"1\"", "extra", "\n", 3)
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Loki output has two goroutines: one for its outlet, and one for its session, which also sends
-// the requests. The goroutines of net/http for connections are not tested.
+// A Loki output has two goroutines. One belongs to package deliver, and one to the session, which
+// also sends the requests. The goroutines of net/http for connections are not tested.
 func TestOutputHasTwoGoroutines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

@@ -32,7 +32,7 @@ func (o *eventLog) add(e batch.Event) {
 	o.events = append(o.events, e)
 }
 
-// of returns the events of one kind.
+// of returns the events with the given Op.
 func (o *eventLog) of(op string) (out []batch.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,7 +44,7 @@ func (o *eventLog) of(op string) (out []batch.Event) {
 	return out
 }
 
-// The client observes a rate limit that Loki has reported: all records arrive in about the time
+// The client stays below a rate limit that Loki has reported: all records arrive in about the time
 // that the limit requires, and few requests are refused.
 func TestRequestsStayBelowReportedRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	})
 }
 
-// A record that is too old, by its time or according to Loki, becomes a dead letter, is dropped, or
-// gets the current time, depending on Limits.TooOld.
+// A record that is too old becomes a dead letter, is dropped, or gets the current time, depending
+// on Limits.TooOld. It can be older than MaxAge, or Loki can refuse it because of its age.
 func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, choice := range []string{"", "drop", "now"} {
@@ -348,8 +348,8 @@ func TestLevelNamesRenameLevels(t *testing.T) {
 	}
 }
 
-// If Loki has no room for the stream of the records' level, the records move to the stream of
-// another level. If no such stream exists, they become dead letters after an hour.
+// If Loki has no room for a stream of the records' level, the records move to a stream of another
+// level. If there is none, they become dead letters after an hour.
 func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -24,8 +24,8 @@ import (
 
 var leaks = []goleak.Option{goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait")}
 
-// A slowMain runs the tests and then waits until goroutines have ended, because goleak waits less
-// than a second.
+// A slowMain runs the tests and then waits until goroutines have ended. The package goleak itself
+// waits for less than a second.
 type slowMain struct{ *testing.M }
 
 func (p slowMain) Run() int {
@@ -52,8 +52,8 @@ type request struct {
 	err     error
 }
 
-// A peer is a Loki whose responses are determined by a function. It uses no network, so it works in
-// synctest bubbles.
+// A peer is a Loki whose responses come from the function answer. It uses no network, so it works
+// in synctest bubbles.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
@@ -117,8 +117,8 @@ func (p *peer) streams() (out []gotStream) {
 // An answerer determines the response to request number n, like peer.answer.
 type answerer = func(n int, r *request) (status int, text string, h http.Header)
 
-// ingester responds like an ingester of Loki: perStream is called for each stream, and its result
-// for the last stream is the response.
+// ingester responds like an ingester of Loki: it calls the function perStream for each stream, and
+// returns the result for the last stream.
 func ingester(perStream answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -128,8 +128,8 @@ func ingester(perStream answerer) answerer {
 	}
 }
 
-// whole responds like a server that accepts or refuses a request as a whole: the first stream for
-// which perStream returns a refusal determines the response.
+// whole responds like a server that accepts or refuses a request as a whole: it returns the first
+// refusal that the function perStream returns for any stream.
 func whole(perStream answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -173,7 +173,7 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	return s
 }
 
-// checkMemory fails the test if memory of requests was used after it was released, or was not
+// checkMemory fails the test if memory of requests was not released, or was used after it was
 // released.
 func checkMemory(t testing.TB, s *Driver) {
 	t.Helper()
@@ -188,7 +188,7 @@ func checkMemory(t testing.TB, s *Driver) {
 	}
 }
 
-// An encoded is a batch of records encoded by one Driver.
+// The type encoded is a batch of records encoded by one Driver.
 type encoded struct {
 	t testing.TB
 	s *Driver
@@ -220,8 +220,9 @@ func (e *encoded) send() *sendResult {
 	return sendIn(e.t, context.Background(), e.s, e.as(e.s.Encoder().Codec()))
 }
 
-// deliver sends all records like an outlet: it waits, and sends open records again in order, and in
-// parts if the advice requires that. It returns the indexes of the refused records.
+// deliver sends all records like package deliver. It waits between attempts, and sends the records
+// that are neither stored nor refused again, in order, and in parts if the advice requires it. It
+// returns the indexes of the refused records.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
 	whole := e.as(e.s.Encoder().Codec())
@@ -286,7 +287,8 @@ func (o *sendResult) String() string {
 	return fmt.Sprintf("%v %v after %v: %v; refused %v: %v", o.Advice, o.open(), o.After, o.Why, o.refused(), o.Refusal)
 }
 
-// is reports whether the text of o begins with want: the advice or a refusal, and the records.
+// is reports whether the text of o begins with the text want, which names the advice or a refusal,
+// and the records.
 func (o *sendResult) is(want string) bool { return strings.HasPrefix(o.String(), want) }
 
 // sendIn sends b in a session with the context ctx.
@@ -322,7 +324,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sendR
 	return o
 }
 
-// A life is a [deliver.Life] that keeps a log of its calls.
+// The type life is a [deliver.Life] that stores the arguments of its calls.
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome
@@ -333,7 +335,7 @@ func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
 func (l *life) End(err error)                          { l.ends = append(l.ends, err) }
 
-// encodeOne encodes and decodes one record. It returns the entry and the labels.
+// encodeOne encodes one record and decodes the result. It returns the entry and the labels.
 func encodeOne(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {
 	t.Helper()
 	p := new(peer)
@@ -364,7 +366,7 @@ func inGroup(name string) func(encode.Scope) encode.Scope {
 	return func(s encode.Scope) encode.Scope { return s.WithGroup(name) }
 }
 
-// A stored204 is a transport that answers every request with 204.
+// The type stored204 is a transport that answers every request with status 204.
 type stored204 struct{}
 
 func (stored204) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -11,13 +11,13 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// tokenCheckInterval is the shortest interval between two checks of the token file. After a 401
-// response the file is read immediately.
+// tokenCheckInterval is the shortest interval between two checks of the token file. After a
+// response with status 401 the file is read immediately.
 const tokenCheckInterval = 10 * time.Second
 
-// headers caches the headers of requests, one set per tenant and wire form. Requests share the
-// sets, so a set is immutable once it is in use. All methods except init are safe for concurrent
-// use.
+// The type headers caches the headers of requests: one set for each tenant and each value of
+// Config.Wire. Requests share the sets, so a set does not change once it is in use. All methods
+// except init are safe for concurrent use.
 type headers struct {
 	c     *Config
 	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile; nil without it
@@ -41,8 +41,8 @@ func (h *headers) init(c *Config) error {
 	h.c = c
 	h.base = http.Header{
 		"User-Agent": {"forebay"},
-		// net/http does not send a key that has no values. Because of this key, http.Transport
-		// repeats a push on a new connection if the server has closed the idle connection.
+		// A key without values is not sent by net/http. Because of this key, http.Transport repeats
+		// a push on a new connection if the server has closed the idle connection.
 		"Idempotency-Key": {},
 	}
 	for name, value := range c.HTTP.Headers {
@@ -62,7 +62,7 @@ func (h *headers) init(c *Config) error {
 	return nil
 }
 
-// readToken reads the token file if its modification time has changed, or if force is set. The
+// readToken reads the token file if its modification time has changed, or if force is true. The
 // caller holds h.mu, except in init, which runs before h is shared.
 func (h *headers) readToken(now time.Time, force bool) error {
 	h.checkedAt = now
@@ -85,8 +85,8 @@ func (h *headers) readToken(now time.Time, force bool) error {
 	return nil
 }
 
-// get returns the headers for a tenant and a wire form. "" is the tenant of the Config. The caller
-// must not modify the headers, because requests share them.
+// get returns the headers for a tenant and a value of Config.Wire. If tenant is "", it is the
+// tenant of the Config. The caller must not modify the headers, because requests share them.
 func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
@@ -118,7 +118,7 @@ func (h *headers) get(tenant string, w string) http.Header {
 	return n
 }
 
-// reload reads the token file like readToken, and discards the cached sets if the token has
+// reload reads the token file like readToken, and discards the cached headers if the token has
 // changed. While the file cannot be read, the old token remains in use. The caller holds h.mu.
 func (h *headers) reload(now time.Time, force bool) {
 	before := h.token.Load()
@@ -128,9 +128,9 @@ func (h *headers) reload(now time.Time, force bool) {
 	}
 }
 
-// reloadAfter401 reads the token file after a 401 response to a request with the headers sent. It
-// returns true if the current token differs from the token in these headers, so that a repeated
-// request may succeed.
+// reloadAfter401 reads the token file after a response with status 401. The parameter sent contains
+// the headers of the request. If their token differs from the current one, a repeated request may
+// succeed, and reloadAfter401 returns true.
 func (h *headers) reloadAfter401(sent http.Header) bool {
 	if h.c.HTTP.BearerTokenFile == "" {
 		return false
@@ -141,6 +141,6 @@ func (h *headers) reloadAfter401(sent http.Header) bool {
 	return h.base.Get("Authorization") != sent.Get("Authorization")
 }
 
-// maxTenants limits the number of header sets that are cached. Beyond it, each request gets a new
+// maxTenants limits the number of cached header sets. If it is exceeded, each request gets a new
 // set.
 const maxTenants = 1024

@@ -11,21 +11,22 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// levelNames are the level names that Loki and Grafana recognize. The index is the result of
-// values.LevelIndex.
+// levelNames are the names of levels that Loki and Grafana recognize. The index of a name is the
+// result of values.LevelIndex.
 var levelNames = values.LevelWords
 
 // noLevel is the level index of a line without a level. It is not an index of levelNames.
 const noLevel = -1
 
-// metaName returns the metadata name of an attribute. It sanitizes the name like a label name and
-// then simplifies it like Loki (otlptranslator.LabelNamer). Loki replaces several "_" by one, so
-// two names can become equal, and it responds with 500 to a name that consists only of "_".
+// metaName returns the name of an attribute in structured metadata. It sanitizes the name like a
+// label name and then simplifies it like Loki (otlptranslator.LabelNamer). Loki replaces several
+// "_" by one, so two names can become equal. It responds with 500 to a name that consists only of
+// "_".
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
 // simplify converts buf[start:], a sanitized name, to a name that Loki does not change: several "_"
-// become one, and a name that consists only of "_" becomes "key_". It overwrites buf and returns it
-// with the new length.
+// become one, and a name that consists only of "_" becomes "key_". It overwrites the name in buf
+// and returns buf with the new length.
 func simplify(buf []byte, start int) []byte {
 	name := buf[start:]
 	to, other := 0, false
@@ -43,8 +44,8 @@ func simplify(buf []byte, start int) []byte {
 	return buf[:start+to]
 }
 
-// numberedName appends the metadata name of the nth attribute (n ≥ 2) with the same metadata name.
-// For a_b the names are a_b_, a_b_3, a_b_4. Loki does not change them.
+// numberedName appends the metadata name for the nth attribute (n ≥ 2) whose metadata name would be
+// the same. For a_b the results are a_b_, a_b_3, a_b_4. Loki does not change them.
 func numberedName(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'
@@ -57,8 +58,9 @@ func numberedName(buf, name []byte, n int) []byte {
 	return strconv.AppendInt(buf, int64(n), 10)
 }
 
-// appendQuoted appends a label value in quotes. The syntax is LogQL, in which strings are written
-// as in Go. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with them.
+// appendQuoted appends a label value in quotes, in the syntax of LogQL, in which strings are
+// written as in Go. U+FFFD and invalid UTF-8 become "?", because Loki refuses labels that contain
+// them.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -119,8 +121,9 @@ func checkTenant(t []byte) string {
 	return ""
 }
 
-// eachLabel calls f with each label of a label set in the syntax of Loki: {a="b", c="d"}. It stops
-// at the first label that it cannot parse, and reports whether it has parsed all labels.
+// eachLabel calls the function f with each label of a label set in the syntax of Loki: {a="b",
+// c="d"}. It stops at the first label that it cannot parse, and reports whether it has parsed all
+// labels.
 func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
 	for more := len(rest) > 0; more; {
@@ -141,8 +144,7 @@ func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	return true
 }
 
-// appendLabelsJSON converts labels in the syntax of Loki to a JSON object of strings and appends
-// it.
+// appendLabelsJSON appends labels, given in the syntax of Loki, as a JSON object of strings.
 func appendLabelsJSON(dst, labels []byte) []byte {
 	dst = append(dst, '{')
 	eachLabel(labels, func(name []byte, value string) {

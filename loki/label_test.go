@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Label values with any bytes become labels that Loki can parse, without invalid UTF-8 and U+FFFD,
-// which Loki refuses.
+// A label value may contain any bytes. The resulting label is valid for Loki, which refuses invalid
+// UTF-8 and U+FFFD.
 func TestLabelValuesAreValidForLoki(t *testing.T) {
 	for value, want := range map[string]string{
 		"caf\xe9":  "caf?",

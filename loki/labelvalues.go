@@ -18,7 +18,7 @@ type valueCounter struct {
 	seen map[uint64]struct{} // hashes of the values; nil in the state exceeded
 }
 
-// addValue adds a value by its hash. It returns true if this is the first value beyond limit.
+// addValue adds a value by its hash. It returns true if this is the first value that exceeds limit.
 func (s *valueCounter) addValue(value uint64, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The files of the encoder (encoderFiles), the files of the client (clientFiles), the files that
-// both use (commonFiles), and the files that use both (joiningFiles).
+// encoderFiles are the files of the encoder, and clientFiles those of the client. Both use
+// commonFiles. joiningFiles use all others.
 var (
 	encoderFiles = []string{"encoder.go", "scope.go", "pick.go", "evaluate.go", "body.go", "logfmt.go", "codec.go", "labelvalues.go"}
 	clientFiles  = []string{"send.go", "flow.go", "request.go", "rewrite.go", "reply.go", "refusal.go", "pace.go", "client.go", "push.go", "moves.go", "exchange.go", "http.go"}
@@ -18,8 +18,7 @@ var (
 	commonFiles  = []string{"config.go", "label.go", "usedtimes.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go"}
 )
 
-// The files of the encoder and of the client do not use each other, and the common files use
-// neither.
+// The files of the encoder and of the client do not use each other. The common files use neither.
 func TestEncoderAndClientAreIndependent(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {

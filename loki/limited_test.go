@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// An arrivals stores the times at which lines first arrived, and their order.
+// The type arrivals stores the times at which lines first arrived, and their order.
 type arrivals struct {
 	mu    sync.Mutex
 	when  map[string]time.Time
@@ -38,8 +38,8 @@ func (l *arrivals) add(r *request) {
 	}
 }
 
-// A rate limit of a tenant or stream delays no other tenant or stream. The limited records arrive
-// in order and as fast as the limit permits.
+// A rate limit of a tenant or stream does not delay other tenants or streams. The limited records
+// arrive in order and as fast as the limit permits.
 func TestRateLimitDelaysNoOtherStreams(t *testing.T) {
 	const n, every = 600, 200 * time.Millisecond
 	for name, tt := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The lines have 300 bytes of ASCII, like lines of log files.
+// The lines have 300 bytes of ASCII, as in typical log files.
 func BenchmarkAppendLine(b *testing.B) {
 	p, err := New(Config{URL: "http://127.0.0.1:1"})
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// newLogfmt returns the encoder of lines for Line.Body "logfmt". The form differs from
-// encode.Logfmt in two ways: values are written as in labels and metadata, and a duplicate key gets
-// a "_", so keys are unique. levelKey is the key of the level, or "" if the level is a label. A
-// levelKey that equals the key of the message gets a "_". errors is Line.Errors.
+// newLogfmt returns the encoder of lines for Line.Body "logfmt". Unlike encode.Logfmt, it writes
+// values like in labels and metadata, and adds "_" to a duplicate key, so that keys are unique. The
+// parameter levelKey is the key of the level, or "" if the level is a label. If levelKey equals the
+// key of the message, "_" is added to it. The parameter errors is Line.Errors.
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, v *values.Values) encode.Encoder {
 	if levelKey == "" {
 		levelKey = "-"

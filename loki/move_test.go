@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Records that are moved to a spare stream keep their labels as metadata. They get unique times,
-// which do not change when the records are sent again. Each moved record is counted once.
+// If Loki does not accept a stream, its records move to a spare stream and keep their labels as
+// metadata. They get unique times, which do not change when the records are sent again. Each moved
+// record is counted once.
 func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{

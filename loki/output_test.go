@@ -31,7 +31,7 @@ func newSink(c Config, opts ...forebay.OutputOption) (*sink, error) {
 
 func (s *sink) Encoder() encode.Encoder { return s.Driver.Encoder() }
 
-// spec returns s as an output of a Route. The output accepts records of level and above.
+// spec returns s as an output of a Route. The output accepts records with at least the given level.
 func (s *sink) spec(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Writer(s, append(opts, forebay.Level(level), forebay.CloseWriter())...)
 }

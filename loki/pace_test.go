@@ -28,8 +28,8 @@ func (b *bucket) allow(n int) bool {
 	return true
 }
 
-// A batch above the burst of a rate limit is sent in parts, in about the time that the rate
-// requires, for any rate and burst. Only a single record above the burst is refused.
+// A batch that exceeds the burst of a rate limit is sent in parts, in about the time that the rate
+// requires, for any rate and burst. A record is refused only if it exceeds the burst alone.
 func TestBatchAboveBurstIsSentInParts(t *testing.T) {
 	const line = 40 << 10
 	for name, tt := range map[string]struct {

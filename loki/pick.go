@@ -10,8 +10,8 @@ import (
 )
 
 // A pick describes how an attribute is used outside the line: as a label, as metadata or as the
-// tenant. Picks form a tree that corresponds to the groups. They are immutable once the encoder is
-// created.
+// tenant. Picks form a tree that corresponds to the groups of attributes. They do not change after
+// the encoder is created.
 type pick struct {
 	slot        int              // index of the attribute's label in encoder.slots; -1 if the attribute is not a label
 	meta        []byte           // the attribute's name as metadata; nil if the attribute is not metadata
@@ -40,9 +40,9 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
-// named returns the pick of an attribute with a dotted name. A dot may be part of a key or separate
-// the key of a group from the key of a member, so the pick is added at all paths that the name can
-// mean.
+// named returns the pick of an attribute whose configured name contains dots. A dot may be part of
+// a key, or separate the key of a group from the key of a member. Therefore the pick is added at
+// all paths that the name can mean.
 func (p *pick) named(name string) *pick {
 	c := p.at(strings.Split(name, "."))
 	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
@@ -60,8 +60,8 @@ func (p *pick) named(name string) *pick {
 	return c
 }
 
-// promote sets promoted and hasPromoted in the tree below p, for Line.OutOfLine. It reports whether
-// p or a pick below p is promoted.
+// promote sets the fields promoted and hasPromoted in the tree below p, for Line.OutOfLine. It
+// reports whether any attribute in this tree becomes a label or metadata.
 func (p *pick) promote() bool {
 	for _, c := range p.children {
 		p.hasPromoted = c.promote() || p.hasPromoted
@@ -70,8 +70,8 @@ func (p *pick) promote() bool {
 	return p.promoted || p.hasPromoted
 }
 
-// group returns the node for the attributes of the group with the given name, which is open at p.
-// It also contains those picks of p that apply in every group. p may be nil.
+// group returns the node for the attributes of the group with the given name, which is a member of
+// the group of p. The node also contains those picks of p that apply in every group. p may be nil.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
@@ -90,8 +90,9 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// rest appends to dst the attributes that are written to the line. c is the node of attrs in the
-// tree of picks. If all attributes are written, rest returns attrs and leaves dst unchanged.
+// rest appends to dst the attributes that are written to the line. The receiver c is the node of
+// attrs in the tree of picks. If all attributes are written, rest returns attrs and leaves dst
+// unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -121,13 +122,14 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	return dst, true
 }
 
-// A pair is a name and value of structured metadata. Its bytes are immutable. attr is the name of
-// the attribute. If two attributes have the same metadata name, the second pair gets a numbered
-// name, and base is the name without the number.
+// A pair is a name and a value of structured metadata. Its bytes are immutable. The field attr is
+// the name of the attribute. If two attributes have the same metadata name, the second pair gets a
+// numbered name, and the field base is the name without the number.
 type pair struct{ name, value, attr, base []byte }
 
-// A picked contains the data of a record outside the line, and scratch memory. One goroutine uses
-// it for one record. A scope has a separate picked for the attributes of WithAttrs.
+// The type picked contains the labels, metadata and tenant of a record, and scratch memory. It is
+// used by one goroutine for one record. A scope uses a separate one for the attributes of
+// WithAttrs.
 type picked struct {
 	labels     [][]byte            // values of labels, by slot; nil without the attribute
 	meta       []pair              // structured metadata
@@ -146,10 +148,11 @@ type picked struct {
 	evaluations int // number of values created by the evaluator, see maxEvaluations
 }
 
-// pickedPool contains unused values with their memory, so that encoding does not allocate.
+// pickedPool contains unused values of type picked with their memory, so that encoding does not
+// allocate.
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
 
-// getPicked returns an empty picked for the given number of slots. The caller must call free.
+// getPicked returns an empty value for the given number of slots. The caller must call free.
 func getPicked(slots int) *picked {
 	p := pickedPool.Get().(*picked)
 	if cap(p.labels) < slots {
@@ -159,7 +162,7 @@ func getPicked(slots int) *picked {
 	return p
 }
 
-// maxKept is the maximum size in bytes of the buffers of a picked that is returned to the pool.
+// maxKept is the maximum size in bytes of the buffers that free returns to the pool.
 const maxKept = 64 << 10
 
 // free returns p to the pool, unless its buffers are large. Neither p nor its slices may be used
@@ -180,8 +183,8 @@ func (p *picked) free() {
 }
 
 // setMeta adds a pair of metadata. If an attribute occurs several times, its last value replaces
-// the earlier ones. If different attributes have the same metadata name, the later names get a
-// suffix: "_" or a number.
+// the earlier ones. If different attributes have the same metadata name, "_" or a number is added
+// to the later names.
 func (p *picked) setMeta(name, value, attr []byte) {
 	n, taken := 1, false
 	for i := range p.meta {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A dot in a configured name is part of a key or separates a group from its member. If two
+// A dot in a configured name can be part of a key or separate a group from its member. If two
 // attributes have the same name in Loki, both values are stored.
 func TestDotsInNamesMatchGroups(t *testing.T) {
 	get := slog.String("http.method", "GET")
@@ -75,8 +75,8 @@ func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	}
 }
 
-// An entry of an earlier version whose metadata Loki cannot store is refused. The other records of
-// its batch are stored.
+// If an earlier version has stored an entry whose metadata Loki cannot store, only this entry is
+// refused. The other records of its batch are stored.
 func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		for _, e := range r.streams[0].Entries {

@@ -28,7 +28,7 @@ const (
 	limited
 	unanswered // the outcome is unknown, because there is no complete response
 	hold       // no entry is stored until an operator intervenes
-	// denied is like hold, but other tenants are not affected if Loki refuses only this tenant.
+	// denied is like hold. If Loki refuses only this tenant, other tenants are not affected.
 	denied
 	tooLarge       // the request is too large; parts of it may be accepted
 	tooManyStreams // Loki has no room for the stream, because of a limit of streams
@@ -46,14 +46,14 @@ type answer struct {
 	err      error         // nil if accepted
 	after    time.Duration // minimum delay before the next attempt, from Retry-After; 0 if absent
 	refusals *refusalText  // for entriesRefused: all refusals
-	// bySegment contains the refusals by segment, for entriesRefused of several segments. It is nil
-	// if a refusal cannot be assigned to a segment.
+	// bySegment contains the refusals for each segment, if the request has several segments and the
+	// kind is entriesRefused. It is nil if a refusal cannot be assigned to a segment.
 	bySegment []*refusalText
 	why       reason // for tooManyStreams and labelsRefused
 	stream    bool   // for limited: the limit applies to the stream, not the tenant
 }
 
-// A rec is one record in a Send. It is valid until Send returns.
+// A rec is one record of the batch that is being sent. It is valid until Send returns.
 type rec struct {
 	data []byte // belongs to the batch
 	// time is the time of the entry, in Unix ns.
@@ -63,8 +63,8 @@ type rec struct {
 	next  bool  // data directly follows the data of the previous record in memory
 }
 
-// A group contains the records of one stream in one Send. Different groups of a push have different
-// streams.
+// A group contains the records of one stream in the batch that is being sent. Different groups have
+// different streams.
 type group struct {
 	st        *stream
 	level     int     // level of its first record
@@ -74,10 +74,10 @@ type group struct {
 	openCause answer // why records remain open; its kind is accepted if no record does
 }
 
-// size returns the size of g in a request as Loki may count it, in bytes.
+// size returns the size of g in a request, in bytes, as Loki may count it.
 func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
 
-// entryExtra is the number of bytes that Loki may add to an entry before it checks limits, because it
+// entryExtra is the number of bytes that Loki may add to an entry before it checks limits. Loki
 // adds the metadata detected_level.
 const entryExtra = 40
 
@@ -93,7 +93,7 @@ const (
 	placed              // already added to a request with other streams
 )
 
-// A segment holds the entries of one stream in one request.
+// A segment contains the entries of one stream in one request.
 type segment struct {
 	st    *stream // the stream of the entries, or the spare stream to which they were moved
 	level int     // level of the first record of the group
@@ -109,9 +109,9 @@ func entriesOf(segs []segment) (n int) {
 	return n
 }
 
-// A push is the state of one Send, and is reused by later calls. The concurrent requests of a Send
-// change only the elements of recs, outcomes, groups and order that belong to their own streams. mu
-// guards the fields below it.
+// A push is the state of one call of Send, and is reused by later calls. Each of the concurrent
+// requests changes only those elements of recs, outcomes, groups and order that belong to its own
+// streams. mu guards the fields below it.
 type push struct {
 	form        form
 	recs        []rec     // in the order of the batch
@@ -136,8 +136,8 @@ type push struct {
 // newPush returns an empty push.
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
 
-// sort sorts record indexes by time, and records with the same time by their order in the batch.
-// Most groups are already sorted, which sort checks first.
+// sort sorts record indexes by time. Records with the same time are in the order of the batch. Most
+// groups are already sorted, so this is checked first.
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
@@ -147,8 +147,8 @@ func (p *push) sort(order []int32) {
 	}
 }
 
-// remember stores k, a key of client.moves for record i, so that forgetMove can remove the key when
-// the record is settled.
+// remember stores k, a key of client.moves for record i. When the record is stored or refused,
+// forgetMove removes the key.
 func (p *push) remember(i int32, k recordKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,8 +161,8 @@ func (p *push) remember(i int32, k recordKey) {
 // isAgeReason reports whether a reason refers to the age of a record.
 func isAgeReason(r reason) bool { return r == tooOld || r == tooFarBehind }
 
-// isRestamped reports whether record i got the current time in this Send. Such a record does not
-// get the current time again, so that a faulty server cannot cause an endless loop.
+// isRestamped reports whether record i got the current time in this call of Send. Such a record
+// does not get the current time again. Otherwise a faulty server could cause an endless loop.
 func (p *push) isRestamped(i int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +170,7 @@ func (p *push) isRestamped(i int32) bool {
 }
 
 // refusal returns the refused records and their error. The error is a *refusals if the records have
-// different reasons, or if some of them become no dead letters.
+// different reasons, or if some of them must not become dead letters.
 func (p *push) refusal() (batch.Set, error) {
 	all := p.indexes(refused)
 	if len(p.noDeadLetter) == 0 && len(p.errByReason) == 1 {
@@ -184,9 +184,9 @@ func (p *push) refusal() (batch.Set, error) {
 	return batch.Of(all...), e
 }
 
-// refusals is the error of refused records with several reasons, or with some records that must not
-// become dead letters. Both slices are indexed by the position of a record among the refused
-// records.
+// The type refusals is the error of refused records that have several reasons, or of which some
+// must not become dead letters. Both slices are indexed by the position of a record among the
+// refused records.
 type refusals struct {
 	error        // of the first refused record
 	noDeadLetter []bool

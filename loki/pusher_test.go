@@ -32,7 +32,7 @@ func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encod
 	return encode.Record{Time: at, Level: level, Message: msg, Attrs: attrs}
 }
 
-// The responses of Loki have the meanings described at client.interpret.
+// The responses of Loki are interpreted as documented at client.interpret.
 func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -83,8 +83,8 @@ func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	}
 }
 
-// If the server finds a request too large, batches become smaller. A single entry that is too large
-// is refused.
+// If the server rejects a request as too large, batches become smaller. A single entry that is too
+// large is refused.
 func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
@@ -140,7 +140,7 @@ func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	}
 }
 
-// A 400 response that names entries refuses only these entries.
+// If a response with status 400 names entries, only these entries are refused.
 func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	old := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -204,7 +204,7 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 }
 
 // All streams are in one request. A problem with one stream does not affect the other streams. The
-// outcome contains exactly the records that are not settled.
+// outcome contains exactly the records that are neither stored nor refused.
 func TestStreamsShareRequests(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	send := func(c Config, answer func(labels string) int) (*peer, *sendResult) {
@@ -248,8 +248,8 @@ func TestStreamsShareRequests(t *testing.T) {
 	}
 }
 
-// Records of a stream are sorted by time, and records with the same time keep their order. The
-// expected order is the result of a stable sort.
+// Records of a stream are sorted by time. Records with the same time keep their order, as in a
+// stable sort.
 func TestOrder(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -390,7 +390,7 @@ func TestLongLineIsTruncated(t *testing.T) {
 	}
 }
 
-// Records that are not entries are held and not lost.
+// Records that are not entries are kept until the configuration changes.
 func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
@@ -404,7 +404,7 @@ func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 	}
 }
 
-// A stream larger than a request is sent in several requests, in order. After a failure, the
+// A stream that is too large for one request is sent in several, in order. After a failure, the
 // remaining records are not sent.
 func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 	p := new(peer)
@@ -455,8 +455,8 @@ func TestRecordsMoveToStreamOfLevel(t *testing.T) {
 	if len(got) != 3 || got[1].streams[0].Labels != `{app="test", level="info"}` {
 		t.Errorf("requests %+v", got)
 	}
-	// Loki has no room for the stream of the level, and no stream of another level exists, so only
-	// the records of this stream are held.
+	// Loki has no room for the stream of the level, and no stream of another level exists. Only the
+	// records of this stream are kept.
 	p.answer = func(_ int, r *request) (int, string, http.Header) {
 		if strings.Contains(r.streams[0].Labels, "warn") && r.streams[0].Entries[0].Meta["user"] == "" {
 			return 204, "", nil
@@ -485,8 +485,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// If a transport reads the body of a request after it has returned the response, it gets no data of
-// the next request.
+// If a transport reads the body of a request after it has returned the response, it does not get
+// data of the next request.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -526,7 +526,7 @@ func TestTimeoutOfResponseIsUnanswered(t *testing.T) {
 	})
 }
 
-// No error and no statistic contains a credential, even if the server repeats it.
+// No error and no statistic contains a secret, even if the server sends it back.
 func TestSecrets(t *testing.T) {
 	const secret = "s3cr3t-value"
 	for _, c := range []Config{
@@ -551,8 +551,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// If the streams of a batch need different advice, the batch gets the advice that precedes the
-// others in the list ranks. Records are held only if no stream of the batch has another problem.
+// If the streams of a batch need different advice, the batch gets the one that comes first in the
+// list ranks. Therefore records are kept back only if no stream of the batch has another problem.
 func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {
@@ -591,7 +591,7 @@ func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	}
 }
 
-// While a record of a stream remains open, no later record of that stream is sent. Other streams
+// If a record must be sent again, no later record of its stream is sent before it. Other streams
 // are sent.
 func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 	for _, status := range []int{503, 413, 400, 401, 0} {
@@ -619,8 +619,8 @@ func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 	}
 }
 
-// A truncated response counts as no response, because a truncated 400 response may omit some of the
-// refused entries.
+// A truncated response counts as no response, because a truncated response with status 400 may omit
+// some of the refused entries.
 func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	now := time.Now()
 	for cut := range 300 {
@@ -659,7 +659,7 @@ func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	}
 }
 
-// A response that ends because the connection is closed counts as truncated.
+// If the connection is closed before the end of a response, the response counts as truncated.
 func TestClosedConnectionIsNoResponse(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -683,7 +683,8 @@ func TestClosedConnectionIsNoResponse(t *testing.T) {
 	}
 }
 
-// A 400 response of any length is read to its end, so that stored records are not sent again.
+// A response with status 400 is read to its end, whatever its length, so that stored records are
+// not sent again.
 func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
@@ -713,7 +714,7 @@ func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// A response is read only up to the size of a refusal of the whole batch.
+// A response is read only up to the length of the longest possible refusal of the batch.
 func TestResponseIsReadUpToLimit(t *testing.T) {
 	read := 0
 	endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
@@ -727,8 +728,8 @@ func TestResponseIsReadUpToLimit(t *testing.T) {
 	}
 }
 
-// A 400 response that is not read completely leaves records open, because it may refuse more
-// entries than its text names.
+// If a response with status 400 is not read completely, records that it does not name are sent
+// again, because it may refuse them in the part that was not read.
 func TestIncompleteRefusalLeavesRecordsOpen(t *testing.T) {
 	old := time.Now().Add(-8 * 24 * time.Hour)
 	for end, want := range map[string]string{"": "refused [0]", "more": "again [1]"} {
@@ -751,8 +752,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// If the session ends while a request has no response, no outcome is reported for its batch. An
-// outcome is reported if each request has a response or was not sent.
+// If the session ends while a request has no response, the outcome of its batch is not reported. It
+// is reported if each request has a response or was not sent.
 func TestOutcomeIsUnknownWhenSessionEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

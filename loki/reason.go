@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// A reason is a problem that a [Driver] has found with a record, before or after sending it.
+// A reason is a problem with a record that a [Driver] has found before or after sending it.
 type reason uint8
 
-// The reasons. A record with a reason of the first group is changed and delivered. A record with a
-// reason of the second group is refused. reasonNames has the same order.
+// The reasons of the first group mean that the record was changed and delivered, and those of the
+// second group that it was refused. reasonNames has the same order.
 const (
 	labelTooMany    reason = iota // the stream has MaxLabels labels: the label became metadata
 	labelTooLong                  // the value is longer than MaxLabelValue: the label became metadata
 	labelManyValues               // the label had more values than MaxLabelValues: the label became metadata
 	restamped                     // the record got the current time because of TooOld "now"
-	// streamsFull means that MaxStreams streams exist. The labels became metadata, or the record
-	// was refused because its tenant is new.
+	// streamsFull means that MaxStreams streams exist. Either the labels became metadata, or the
+	// record was refused because its tenant is new.
 	streamsFull
 	metadataLeftOut // a pair of metadata exceeds MaxMetadataPairs or MaxMetadataBytes
 	lineTruncated   // the line is longer than MaxLine and was cut
@@ -56,21 +56,22 @@ type counts [reasons]uint64
 type Stats struct {
 	// Requests is the number of requests, including repeated ones.
 	Requests uint64
-	// Failed is the number of requests of which Loki did not accept all entries, and of requests
-	// that were not sent because of a rate limit.
+	// Failed is the number of requests that Loki did not accept completely, and of requests that
+	// were not sent because of a rate limit.
 	Failed uint64
 	// Splits is the number of requests that were sent again in parts, because they were too large
 	// or because Loki refused one of several streams.
 	Splits uint64
 	// Paced is the number of requests that waited because of a rate limit reported by Loki.
 	Paced uint64
-	// WireBytes and BodyBytes are the total size of all request bodies: as sent, and before
-	// compression.
+	// WireBytes is the total size of all request bodies as sent. BodyBytes is their total size
+	// before compression.
 	WireBytes uint64
 	BodyBytes uint64
-	// Streams is the number of streams: label sets of a tenant, including those read from disk.
+	// Streams is the number of streams, including those read from disk. Each combination of tenant
+	// and labels is a stream.
 	Streams int
-	// LastError is the error of the last failed request, without credentials. It is empty if no
+	// LastError is the error text of the last failed request, without secrets. It is empty if no
 	// request has failed.
 	LastError string
 	// Unreachable reports whether the last request had no response.
@@ -105,7 +106,7 @@ type Stats struct {
 	ByReason map[string]uint64
 }
 
-// observations counts records by reason. It is safe for concurrent use.
+// The type observations counts records by reason. It is safe for concurrent use.
 type observations [reasons]atomic.Uint64
 
 // inc increments the counter of a reason.
@@ -119,7 +120,7 @@ func (n *observations) counts() (c counts) {
 	return c
 }
 
-// byReason returns the nonzero numbers, by the name of the reason, in a new map.
+// byReason returns the nonzero counts, by the name of the reason, in a new map.
 func (c *counts) byReason() map[string]uint64 {
 	m := map[string]uint64{}
 	for r, n := range c {

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// Each dead letter contains the reason of its own record, even if the records of a batch have
+// Each dead letter contains the reason for its own record, even if the records of a batch have
 // different reasons. A time beyond the range of an int64 is too new or too old.
 func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 	day := 24 * time.Hour

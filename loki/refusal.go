@@ -9,34 +9,38 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A refusalText is the parsed text of a 400 response that refuses entries. The text does not number
-// the refused entries, so an entry is recognized by the limit that it exceeds, or by its time. Loki
-// checks the entries of a stream in the order of the request against one time limit. So the entries
-// refused for their time are the earliest or the latest entries.
+// A refusalText is the parsed text of a response with status 400 that refuses entries. The text
+// does not number the refused entries, so an entry is recognized by the limit that it exceeds, or
+// by its time. Loki checks the entries of a stream in the order of the request and against one time
+// limit. Therefore the entries that are refused because of their time are the earliest or the
+// latest ones.
 type refusalText struct {
-	// limits are the limits that refused entries exceed.
+	// limits are the limits that the refused entries exceed.
 	limits []entryLimit
-	// old is the time limit of the earliest entries, which are refused as tooOld or tooFarBehind.
+	// old is the time limit that the earliest entries exceed. They are refused with the reason
+	// tooOld or tooFarBehind.
 	old secondLimit
-	// newest is the time limit of the latest entries, which are refused as tooNew.
+	// newest is the time limit that the latest entries exceed. They are refused with the reason
+	// tooNew.
 	newest secondLimit
-	// exact contains the times, in Unix ns, of entries refused as tooFarBehind.
+	// exact contains the times, in Unix ns, of entries that are refused with the reason
+	// tooFarBehind.
 	exact []int64
-	// exactOnly reports whether exact contains the times of all refused entries.
+	// exactOnly is true if exact contains the times of all refused entries.
 	exactOnly bool
 
 	// count is the number of refused entries according to the text.
 	count int
-	// total is the number of entries that Loki checked according to the text; 0 if the text has no
-	// such number.
+	// total is the number of entries that Loki has checked according to the text, or 0 if the text
+	// has no such number.
 	total int
-	// complete is set if the text was received to its end and every message in it was recognized.
-	// Only in this case do all entries that the text does not name count as stored.
+	// complete is true if the text was received to its end and every message in it was recognized.
+	// Only then do all entries that the text does not name count as stored.
 	complete bool
 }
 
-// A secondLimit is a time limit truncated to seconds, like all times in the text. Entries in the
-// same second as the limit may be before or after the limit.
+// A secondLimit is a time limit in whole seconds, like all times in the text. An entry in the same
+// second as the limit may be before or after the limit.
 type secondLimit struct {
 	why reason
 	// given is false if the text contains no such limit.
@@ -48,8 +52,9 @@ type secondLimit struct {
 	n int
 }
 
-// An entryLimit is a limit for the size of a single entry. line (in bytes), pairs and bytes (of
-// metadata) are the largest accepted values, or noLimit.
+// An entryLimit is a limit for the size of a single entry. The fields are the largest accepted
+// values, or noLimit: line is the length of the line in bytes, pairs the number of metadata pairs,
+// and bytes the size of the metadata.
 type entryLimit struct {
 	why                reason
 	line, pairs, bytes int
@@ -61,17 +66,18 @@ const noLimit = math.MaxInt
 // notRefused marks an entry that was not refused. It is not a reason of [Stats].
 const notRefused reason = math.MaxUint8
 
-// Regular expressions for parts of the texts that name entries: the labels of a stream in quotes, a
-// time in RFC 3339, and the number of equal messages, which Loki merges ("3 errors like: …").
+// These regular expressions match parts of the texts that name entries: the labels of a stream in
+// quotes, a time in RFC 3339, and the number of equal messages, which Loki merges ("3 errors like:
+// …").
 const (
 	inLabels = `'(?:[^'"]|"(?:[^"\\]|\\.)*")*'`
 	inTime   = `([0-9TZ:+-]+)`
 	likes    = `(?:(\d+) errors like: )?`
 )
 
-// The texts of Loki 3.7 that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc and
-// pkg/ingester. The times in them are truncated to seconds. The first ten entries that are too far
-// behind are an exception: their times are exact.
+// These are the texts of Loki 3.7 that name entries, from pkg/validation, pkg/distributor,
+// pkg/chunkenc and pkg/ingester. The times in them are in whole seconds, except those of the first
+// ten entries that are too far behind.
 var (
 	timeText    = lazy.Regexp(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
 	behindText  = lazy.Regexp(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
@@ -87,25 +93,25 @@ var (
 	labelsText = lazy.Regexp(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
-// requestText matches errors about requests that Loki cannot parse. These are errors of jsoniter,
-// which contain the position, errors of the protobuf decoder, and the prefix that Loki before 3.0
-// added to both.
+// requestText matches errors about requests that Loki cannot parse: errors of jsoniter, which
+// contain the position, errors of the protobuf decoder, and the prefix that Loki before version 3.0
+// added to them.
 var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
-// likeText follows the number of equal messages in the text; see likes.
+// likeText follows the number of equal messages in the text (see likes).
 var likeText = []byte(" errors like: ")
 
-// parseRefusals parses the text of a 400 response. whole reports whether text is complete. The
-// result f is nil if the text names no entries. For several segments, bySegment[i] contains the
-// refusals of segs[i], or is nil if there are none. bySegment itself is nil if a refusal cannot be
-// assigned to a segment.
+// parseRefusals parses the text of a response with status 400. The parameter whole reports whether
+// text is complete. If the text names no entries, the result f is nil. For several segments,
+// bySegment[i] contains the refusals of segs[i], or is nil if there are none. The slice bySegment
+// itself is nil if a refusal cannot be assigned to a segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
-	// messages is the number of messages, and counted the number of messages with a count of
-	// entries. named reports whether any message names an entry.
+	// The variable messages counts the messages, and counted those messages that contain a number
+	// of entries. named is true if any message names an entry.
 	messages, counted, named := 0, 0, false
-	// seen counts a message about n entries of the stream with the given labels. It returns the
-	// refusals of that stream, and n as a number.
+	// The function seen is called for a message about n entries of the stream with the given
+	// labels. It returns the refusals of that stream, and the number n.
 	seen := func(n, labels []byte) (of *refusalText, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
@@ -156,7 +162,8 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				// The first group contains no number, so Atoi returns 0: no metadata is permitted.
+				// If the first group of the match contains no number, Atoi returns 0: no metadata
+				// is permitted.
 				*limit, _ = strconv.Atoi(string(m[3+i]))
 			}
 		}
@@ -175,9 +182,8 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 }
 
 // segmentOf returns the index of the segment whose labels are all contained in the parameter
-// labels. The response may contain additional labels from Loki. If several segments qualify, the
-// segment with the most labels is returned. If none qualifies, or two have equally many labels,
-// segmentOf returns -1.
+// labels, which may contain additional labels from Loki. If several segments qualify, it returns
+// the one with the most labels. If there is none, or two have equally many labels, it returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	named := map[string]string{}
 	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { named[string(name)] = value }) {
@@ -201,9 +207,9 @@ func segmentOf(segs []segment, labels []byte) int {
 	return best
 }
 
-// parseTooFarBehind parses an ingester's messages about entries that are too far behind. The
-// ingester does not count the entries that the distributor has refused before, so the text is
-// complete only if it states the total.
+// parseTooFarBehind parses an ingester's messages about entries that are too far behind the newest
+// entry of their stream. The ingester does not count entries that the distributor has already
+// refused, so the text is complete only if it states the total.
 func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
@@ -230,9 +236,10 @@ func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add adds n refused entries whose time is in the Unix second entrySecond, if the limit is in the
-// same second. further reports whether limit refuses more entries than s.second, so that limit
-// replaces s.second.
+// add is called for n refused entries with a time in the Unix second entrySecond, and for the limit
+// that they exceed. The parameter further reports whether limit refuses more entries than s.second;
+// in this case it replaces s.second. The entries are counted in s.n if they are in the second of
+// the limit.
 func (s *secondLimit) add(why reason, entrySecond, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}
@@ -258,8 +265,8 @@ func floorSecond(t int64) int64 {
 }
 
 // mark assigns a reason to each refused entry of order, which must be sorted by time, and
-// notRefused to all other entries. n is the number of refused entries. sure reports whether the
-// response proves that all other entries are stored.
+// notRefused to all other entries. n is the number of refused entries. The result sure reports
+// whether the response proves that all other entries are stored.
 func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
@@ -291,7 +298,7 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		case second < f.old.second, r.time <= latest:
 			hit(k, f.old.why)
 		case len(f.exact) > 0:
-			// The text contains the times of the first ten entries only. The next entries of this
+			// The text contains the times of only the first ten entries. The next entries of this
 			// second are also too far behind, up to the total in the text.
 			if f.complete && n < f.count {
 				hit(k, f.old.why)
@@ -302,8 +309,8 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		}
 	}
 	if f.newest.given {
-		// Count from the latest entry. All entries after the second of the limit are refused;
-		// within that second, as many as the text states.
+		// The loop begins with the latest entry. All entries after the second of the limit are
+		// refused. Within that second, the text states how many are refused.
 		left := f.newest.n
 		for k := len(order) - 1; k >= 0; k-- {
 			second := floorSecond(p.recs[order[k]].time)

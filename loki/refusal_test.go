@@ -10,7 +10,7 @@ import (
 )
 
 // A lokiModel handles the entries of one stream like Loki 3.7. It first refuses entries that are
-// too old or too new, and then those that are too far behind the newest.
+// too old or too new, and then those that are too far behind the newest entry.
 type lokiModel struct {
 	now    time.Time
 	newest time.Time
@@ -68,8 +68,8 @@ func (m *lokiModel) push(r *request) (int, string) {
 	return 400, strings.Join(parts, "; ")
 }
 
-// The client refuses exactly the entries that Loki has not stored, even if several entries are in
-// the same second as the limit.
+// The client refuses exactly the entries that Loki has not stored, even if several entries have a
+// time in the same second as the limit.
 func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for name, at := range map[string]struct {
@@ -98,8 +98,8 @@ func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 					}
 					e.add(nil, event(now.Add(at.base+time.Duration(i)*100*time.Millisecond), 0, msg))
 				}
-				// The copies of all other entries sent after this entry are too old, so Loki
-				// refuses them.
+				// After Loki has stored this entry, copies of the other entries are too old, so
+				// Loki refuses them.
 				if strings.HasPrefix(name, "wide") {
 					e.add(nil, event(now, 0, "newest"))
 				}

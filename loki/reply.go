@@ -11,8 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// interpret decodes a response to a request of size bytes whose first record has the time first, in
-// Unix ns. whole reports whether text is complete. The statuses are those of Loki 3.7:
+// interpret interprets a response to a request of size bytes. The parameter first is the time of
+// the first record, in Unix ns, and whole reports whether text is complete. Loki 3.7 uses these
+// statuses:
 //
 //	204       All entries of the last stream are stored, and those of other streams as far
 //	          as [trust] assumes.
@@ -85,18 +86,19 @@ func (s *client) interpret(res *http.Response, text []byte, whole bool, size int
 	return a
 }
 
-// isForeign reports whether a 400 response comes from a proxy or another server that has not read
-// the entries. The 400 response of Loki has a plain text that describes the error.
+// isForeign reports whether a response with status 400 comes from a proxy or another server that
+// has not read the entries. Loki's responses with this status have a plain text that describes the
+// error.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")
 }
 
-// statusBlocked is the status of Loki's responses to a tenant whose ingestion is blocked by an
-// operator (limits_config.block_ingestion_status_code).
+// statusBlocked is the status of a response to a tenant whose ingestion is blocked by an operator
+// (limits_config.block_ingestion_status_code).
 const statusBlocked = 260
 
-// isTooLarge reports whether text is gRPC's error for a message above its size limit
+// isTooLarge reports whether text is gRPC's error for a message that exceeds its size limit
 // (server.grpc_server_max_recv_msg_size of an ingester).
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))

@@ -36,8 +36,8 @@ func (unreachableServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 }
 
-// When the output closes, records of a push without a response are reported as unknown. Records
-// that were never sent are not.
+// When the output is closed, records that were sent without a response are reported as unknown.
+// Records that were never sent are not.
 func TestUnansweredPushesAreUnknown(t *testing.T) {
 	for name, p := range map[string]http.RoundTripper{"silentServer": silentServer{}, "unreachableServer": unreachableServer{}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 	}
 }
 
-// The error for a port that does not speak HTTP names this problem.
+// If a port does not speak HTTP, the error says so.
 func TestPortWithoutHTTPIsExplained(t *testing.T) {
 	for answer, want := range map[string]string{
 		"SSH-2.0-OpenSSH_9.6\r\n":  `HOST does not speak HTTP: malformed response "SSH-2.0-OpenSSH_9.6"`,
@@ -97,7 +97,7 @@ func TestPortWithoutHTTPIsExplained(t *testing.T) {
 	}
 }
 
-// A 400 response that does not come from Loki refuses no records: they are held.
+// If a response with status 400 does not come from Loki, no records are refused. They are kept.
 func TestBadRequestOfProxyHoldsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		contentType, body string

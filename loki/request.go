@@ -24,15 +24,15 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// layout computes the pieces of an uncompressed protobuf body: for each stream a header, followed
-// by the entries. Entries that are adjacent in memory, such as those of a stream in one slab, are
-// one piece. The pieces alias b.heads and the memory of the batch.
+// layout divides an uncompressed protobuf body into pieces: for each stream a header, and then the
+// entries. Entries that are adjacent in memory, such as those of a stream in one slab, form one
+// piece. The pieces are parts of b.heads and of the memory of the batch.
 func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
 	for i := range segs {
-		// The headers are allocated at once, because growing heads would move the headers to which
-		// spans refers.
+		// The headers are allocated at once. If heads grew later, the headers to which spans refers
+		// would move.
 		n += before + len(segs[i].st.labels)
 	}
 	heads := slices.Grow(b.heads[:0], n)
@@ -50,25 +50,25 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 			r := seg.order[k]
 			first := p.recs[r].data
 			n := len(first)
-			// Entries that directly follow each other in memory form one piece.
+			// Entries that are adjacent in memory form one piece.
 			for k++; k < len(seg.order) && seg.order[k] == r+1 && p.recs[r+1].next; k++ {
 				r++
 				n += len(p.recs[r].data)
 			}
-			// The field next of a record guarantees that its bytes follow those of the previous
-			// record in one run.
+			// Because the field next of each record is true, their bytes are contiguous, in one run
+			// of the batch.
 			b.spans = append(b.spans, unsafe.Slice(unsafe.SliceData(first), n))
 			entries += n
 		}
-		// The length of the stream is known only now. Its varint has a fixed size, so it can be
-		// stored afterwards.
+		// The length of the stream is known only now. Its varint has a fixed size, so the length
+		// can be stored afterwards.
 		putPadded(head[1:1+lenBytes], uint64(len(head)-1-lenBytes+entries))
 		b.size += len(head) + entries
 	}
 	b.heads = heads
 }
 
-// build returns the compressed body of a request. It is valid until b is passed to put.
+// build returns the compressed body of a request. It is valid until b is returned to the stack.
 func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch p.form.requestWire(s.c.Wire) {
 	case wireProtobuf:
@@ -83,7 +83,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	case wireGzip:
 		s.bufs.buildJSON(b, p, segs)
 		b.out = s.bufs.alloc(b.own[1], gzipBound(b.size))
-		// A compressor is large, so each requestBuf keeps its own.
+		// A compressor is large, so each requestBuf keeps its own compressor.
 		if b.zip == nil {
 			b.zip = compression.NewGzip()
 		}
@@ -133,8 +133,8 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 }
 
 // post sends one request with segs, which belong to one tenant, and returns the interpreted
-// response. Before sending, it waits for the rate limits. If the HTTP client panics, the answer has
-// the kind unanswered, because the request may have been sent.
+// response. Before sending, it waits as the rate limits require. If the HTTP client panics, the
+// answer has the kind unanswered, because the request may have been sent.
 func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
@@ -193,9 +193,9 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	return out
 }
 
-// do sends req and returns the response, like http.Client.Do. Without cookie jar and timeout, do
-// calls the transport directly, because http.Client would allocate memory for redirects, which are
-// not followed. The checks after RoundTrip are those of http.Client.
+// do sends req and returns the response, like http.Client.Do. If the client has no cookie jar and
+// no timeout, do calls the transport directly: http.Client would allocate memory for following
+// redirects, which is disabled. After RoundTrip, do checks the result like http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it
@@ -222,13 +222,13 @@ func (s *client) do(req *http.Request) (*http.Response, error) {
 }
 
 // panicked returns the error for an HTTP client that has panicked with the value v. MaybeStored is
-// set, because the client may have sent the request before the panic.
+// true, because the client may have sent the request before.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }
 
-// noResponse returns the answer for a request that failed with err, without a complete response.
-// Its kind depends on whether the request may have reached Loki.
+// noResponse returns the answer for a request that failed with err and has no complete response.
+// The kind of the answer depends on whether the request may have reached Loki.
 func (s *client) noResponse(err error) answer {
 	s.unreachable.Store(true)
 	var ue *url.Error
@@ -248,9 +248,9 @@ func (s *client) noResponse(err error) answer {
 	return out
 }
 
-// errorText returns the text of a transport error, without credentials. If the port does not seem
-// to speak HTTP, it adds an explanation, because net/http reports only the part of a response that
-// it could not parse.
+// errorText returns the text of a transport error, without secrets. If the port does not seem to
+// speak HTTP, the text includes an explanation, because net/http reports only the part of a
+// response that it could not parse.
 func (s *client) errorText(err error) string {
 	text := secrets.HideIn(err, redactedMark, s.credentials()...).Error()
 	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no error type for it
@@ -270,8 +270,8 @@ func isAuthenticated(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 
-// maxRefusals returns the maximum length of the text of a 400 response, in bytes: one message per
-// entry, with the labels of its stream and a few labels that Loki adds.
+// maxRefusals returns the maximum length of the text of a response with status 400, in bytes. The
+// text has one message per entry, with the labels of its stream and a few labels that Loki adds.
 func maxRefusals(segs []segment) (n int) {
 	for i := range segs {
 		n += len(segs[i].order) * (512 + 2*len(segs[i].st.labels))

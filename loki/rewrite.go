@@ -11,6 +11,7 @@ import (
 // move moves the entries of a segment to a spare stream, because Loki does not accept their own
 // stream: there are too many streams, or its labels are refused. Labels that the spare stream does
 // not have with the same value become metadata.
+//
 // The spare stream may receive records of several streams. Therefore, with Config.UniqueTimes, the
 // entries get times that are unused in the spare stream, and the segment is sorted again.
 func (s *client) move(p *push, seg *segment, spare *stream) {
@@ -41,7 +42,8 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 	seg.st = spare
 }
 
-// originalTime is the name of the metadata that contains the original time of a restamped record.
+// originalTime is the name of the metadata that contains the original time of a record that was
+// given the current time.
 const originalTime = "original_time"
 
 // errOld is the error of the event too-old.
@@ -50,10 +52,10 @@ var errOld = errors.New("loki: records that are too old are sent with the curren
 // oldReportInterval is the shortest interval between two events with errOld.
 const oldReportInterval = 10 * time.Minute
 
-// restamp gives r, which is record i of p, the current time, and adds the original time to its
-// metadata. A record keeps its new time when it is sent again. All new times of a client are
-// different, so that Loki stores both of two equal records. Concurrent calls must have different
-// records.
+// restamp sets the time of r, which is record i of p, to the current time, and adds the original
+// time to its metadata. The record keeps its new time when it is sent again. No two records get the
+// same new time, so that Loki stores both of two equal records. Concurrent calls must have
+// different records.
 func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 	key := s.keyOf(st, r)
 	at, before := s.moves.find(key)
@@ -82,14 +84,14 @@ func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
 	r.data, r.time, r.next = s.rewriteEntry(p.form, r.data, at, []label{own}, !before), at, false
 }
 
-// keyOf returns the key of r in client.moves. st is the stream of r before the move.
+// keyOf returns the key of r in client.moves. The parameter st is the stream of r before the move.
 func (s *client) keyOf(st *stream, r *rec) recordKey {
 	return recordKey{st, r.time, maphash.Bytes(s.streams.seed, r.data)}
 }
 
 // rewriteEntry returns a copy of the entry rec with a new time, in Unix ns, and additional
-// metadata. Metadata beyond the limits is omitted, and counted if count is set. count is false
-// for a record that is sent again.
+// metadata. Metadata beyond the limits is omitted and, if count is true, counted. For a record that
+// is sent again, count is false.
 func (s *client) rewriteEntry(f form, rec []byte, at int64, extra []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0
@@ -121,8 +123,8 @@ func (s *client) rewriteEntry(f form, rec []byte, at int64, extra []label, count
 	return f.close(out)
 }
 
-// freeName returns a metadata name for m that is not in the map have. exists is true if that map
-// already contains a pair with the value of m and its name, possibly with a number. In that case, m
+// freeName returns a metadata name for m that is not a key of the map have. If that map already
+// contains the value of m under its name, or under its name with a number, exists is true, and m
 // need not be added.
 func freeName(have map[string]string, m label) (name string, exists bool) {
 	name = m.name

@@ -17,15 +17,16 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A scope is an encoder with the attributes and groups of a logger. It is immutable, so goroutines
-// may share it.
+// A scope consists of an encoder and of the attributes and groups of a logger. It is immutable, so
+// goroutines may share it.
 type scope struct {
 	e     *encoder
 	inner encode.Scope // the scope of the line
-	// node is the node of the tree of picks for attributes of the innermost group. It is nil if
-	// none of these attributes is picked.
+	// The field node belongs to the innermost group in the tree of picks. It is nil if none of the
+	// group's attributes is used outside the line.
 	node *pick
-	// path is the prefix of metadata names: the names of the open groups, each followed by a dot.
+	// The field path is the prefix of metadata names: the names of the open groups, each followed
+	// by a dot.
 	path   string
 	labels [][]byte // values from attributes of the scope, by slot
 	meta   []pair   // metadata from attributes of the scope
@@ -64,8 +65,8 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// evaluate evaluates attrs. It returns attrs if no value needs evaluation, and otherwise a copy
-// with the evaluated values in memory of p. r is nil for the attributes of a scope.
+// evaluate returns attrs if no value needs evaluation, and otherwise a copy with the evaluated
+// values in memory of p. For the attributes of a scope, r is nil.
 func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
 	t := evaluator{s.e, p, r}
 	return t.attrs(s.node, attrs, 0)
@@ -81,8 +82,8 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that are written to the line: attrs if these are all attributes, or a
-// copy in p.attrs.
+// rest returns the attributes that are written to the line. These are attrs itself, or a copy in
+// p.attrs if some attributes are omitted.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -97,9 +98,8 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an
-// int64. Such a time is replaced by the nearest second that fits. Loki refuses the record with
-// either time.
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261 does not fit into an int64
+// and is replaced by the nearest second that fits. Loki refuses the record with either time.
 func nanos(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(time.Second) - 1
 	if sec := t.Unix(); sec >= limit || sec <= -limit {
@@ -110,8 +110,8 @@ func nanos(t time.Time) int64 {
 
 // Append appends r as an entry. A record without a time gets the current time. Append fails if a
 // Formatter fails, or if the entry has more than maxPadded bytes; dst then ends in an incomplete
-// entry. Append changes r.Attrs temporarily, so that the encoder of lines does not write picked
-// attributes.
+// entry. Append changes r.Attrs temporarily: while the line is encoded, it contains only the
+// attributes that are written to the line.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	if e.eager != nil {
@@ -126,12 +126,13 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	var st *stream
 	attrs := r.Attrs
 	if e.picks == nil {
-		// Without picks the stream depends only on the level, and was created by newEncoder.
+		// Without labels from attributes, the stream depends only on the level, and newEncoder has
+		// created it.
 		m.Stream = e.byLevel[values.LevelIndex(r.Level)]
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
-		// Values are evaluated before they are picked, so that the line, labels and metadata agree.
+		// Values are evaluated first, so that the line, labels and metadata agree.
 		settled := s.evaluate(p, r, attrs)
 		s.pick(p, r, settled)
 		st = e.stream(p, values.LevelIndex(r.Level))
@@ -165,8 +166,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, err
 }
 
-// endProto completes the entry in protobuf form that begins at start and ends with its line. p may
-// be nil.
+// endProto completes the entry in protobuf form that begins at start and ends with its line. If no
+// attribute is used outside the line, p is nil.
 func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
@@ -179,8 +180,8 @@ func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	return dst, nil
 }
 
-// appendJSON implements Append for entries in JSON format. p is nil if no attribute is used outside
-// the line.
+// appendJSON implements Append for entries in JSON form. If no attribute is used outside the line,
+// p is nil.
 func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
 	if p == nil && e.kind != bodyLine {
 		p = getPicked(0)
@@ -189,7 +190,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	dst = beginJSON(dst, m.Time)
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
-		// A body writes escaped lines. The lines of other encoders are escaped afterwards.
+		// A body writes lines with escapes. The lines of other encoders are escaped afterwards.
 		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
@@ -204,7 +205,8 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	return e.endJSON(dst, p), m, nil
 }
 
-// endJSON completes an entry in JSON form that ends with its escaped line. p may be nil.
+// endJSON completes an entry in JSON form that ends with its line, which is already escaped. If no
+// attribute is used outside the line, p is nil.
 func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
@@ -249,8 +251,9 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	return dst
 }
 
-// trim removes a newline from the end of the line, which begins at start. With LongLines "truncate"
-// it also cuts a line longer than MaxLine at the end of a character and appends cutMark.
+// trim removes a newline from the end of the line, which begins at start. With LongLines
+// "truncate", it also cuts a line longer than MaxLine, at the end of a character, and appends
+// cutMark and the number of removed bytes.
 func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
@@ -269,8 +272,8 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	return append(dst, " B]"...)
 }
 
-// trimNested implements trim for a line inside a JSON string. It compares the unescaped line with
-// MaxLine, because escapes are longer than the characters they represent.
+// trimNested implements trim for a line inside a JSON string. It compares the length without
+// escapes with MaxLine, because an escape is longer than its character.
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
@@ -285,8 +288,8 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 const cutMark = "…[cut "
 
 // stream returns the stream of a record, and creates it if necessary. Labels that exceed a limit of
-// the Config become metadata. If the record must be refused, the result is a stream of denyStream.
-// The result is never nil.
+// the Config become metadata. If the record must be refused, the result comes from denyStream. It
+// is never nil.
 func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
 	if len(p.tenant) > 0 && checkTenant(p.tenant) != "" {
@@ -301,7 +304,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	for i, v := range p.labels {
 		switch {
 		case len(v) == 0:
-		// This label was demoted for all records.
+		// The label has had too many values and has become metadata in all records.
 		case e.slots[i].values.exceeded.Load():
 			e.demote(p, i, labelManyValues)
 		case n >= c.Limits.MaxLabels:
@@ -322,7 +325,8 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		st = e.streams.add(p.key, false)
 	}
 	if st == nil {
-		// MaxStreams is reached. Without labels from attributes, few streams are needed.
+		// MaxStreams is reached. The labels from attributes become metadata, so that few streams
+		// are needed.
 		for i, v := range p.labels {
 			if len(v) > 0 {
 				e.demote(p, i, streamsFull)
@@ -330,7 +334,7 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// A tenant with streams may exceed MaxStreams by at most one stream per level.
+			// A tenant that has a stream may exceed MaxStreams by at most one stream per level.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
@@ -341,10 +345,9 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	return st
 }
 
-// demoteExceeded adds the label values of p to the counters of their labels. It moves labels with
-// too many values to the metadata, and reports whether there are any. An event reports each such
-// label. It is called before a new stream is created, because only a new stream can have a new
-// value.
+// demoteExceeded is called before a new stream is created, because only a new stream can have a new
+// label value. It adds the label values of p to the counters of their labels. Labels with too many
+// values become metadata, and an event reports each of them. The result is true if there are any.
 func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false
@@ -366,13 +369,13 @@ func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 }
 
 // deny returns the stream of records that are refused for the given reason and become dead letters.
-// It adds the tenant to the metadata, because that stream does not contain it.
+// The stream does not contain the tenant, so deny adds the tenant to the metadata.
 func (e *encoder) deny(p *picked, why reason) *stream {
 	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
 	return e.streams.denyStream(why)
 }
 
-// demote moves the label of a slot to the metadata and counts the reason.
+// demote turns the label of a slot into metadata and counts the reason.
 func (e *encoder) demote(p *picked, slot int, why reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].attr)
 	p.labels[slot] = nil

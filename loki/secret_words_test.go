@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// A credential that a server repeats is replaced everywhere in the server's text, even if it is
-// short or a common word.
+// If a server sends a secret back, the secret is replaced everywhere in the server's text, even if
+// it is short or a common word.
 func TestCredentialsInResponsesAreHidden(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, secret := range []string{"X", "ab1", "token", "swordfish", "Pa-55.w0rd", "s3cr3t-value-of-some-length"} {
@@ -71,15 +71,15 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f(r), nil
 }
 
-// An ignoredLife is a [deliver.Life] that discards answers.
+// An ignoredLife is a [deliver.Life] that ignores the reported outcomes.
 type ignoredLife struct{ ctx context.Context }
 
 func (l ignoredLife) Context() context.Context           { return l.ctx }
 func (l ignoredLife) Answer(*batch.Batch, batch.Outcome) {}
 func (l ignoredLife) End(error)                          {}
 
-// A password that equals a word of the client's own error text is not replaced, because the gap in
-// a known text would reveal the password.
+// If a password equals a word of the client's own error text, that word is not replaced. A gap in a
+// known text would reveal the password.
 func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 	for _, password := range []string{"p", "tcp", "connect", "refused"} {
 		bubble.Test(t, func(t *testing.T) {

@@ -14,23 +14,22 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A session is the use of a client by an outlet, from Open to Close.
+// A session is a [deliver.Session]. It uses the client from Open to Close.
 type session struct {
 	*client
 	life deliver.Life
 }
 
-// Send pushes b and reports the outcome. The streams of b share requests as far as the limits of a
-// request and the state of the streams permit; see [trust]. The records of each stream are sorted
-// by time; records with the same time keep their order. Accepted records are not sent again, unless
-// a response is ambiguous. If a record remains open, later records of its stream remain open and
-// are not sent.
+// Send pushes b and reports the outcome. The streams of b share requests as far as the size limits
+// and [trust] permit. The records of each stream are sorted by time; records with the same time
+// keep their order. Accepted records are not sent again, unless a response is ambiguous. If a
+// record must be sent again, later records of its stream are not sent before it.
 //
 // If the session ends while a request has no response, the outcome of b is not reported, because
 // Loki may have stored the entries.
 //
 // A refusal with an unknown text may come from a faulty server, or a record may be the cause. The
-// records then remain open. The advice is [batch.Doubt] if the batch has no other problem.
+// records are then kept. The advice is [batch.Doubt] if the batch has no other problem.
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
@@ -42,12 +41,12 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// Close closes idle connections. Package deliver calls Close after Send has returned, so no request
-// is in flight.
+// Close closes idle connections. Package deliver calls it after Send has returned, so no request is
+// in flight.
 func (s *session) Close() { s.close() }
 
-// send pushes b and returns its outcome. known is false if the session ended before every request
-// had a response.
+// send pushes b and returns its outcome. If the session ended before every request had a response,
+// known is false.
 func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, known bool) {
 	f, err := formOfBatch(b)
 	if err != nil {
@@ -76,7 +75,8 @@ func formOfBatch(b *batch.Batch) (form, error) {
 }
 
 // gather groups the records of b by stream and sorts each group by time. Records beyond the limits
-// of the Config are refused or, with TooOld "now", given the current time.
+// of the Config are refused. With TooOld "now", a record that is too old gets the current time
+// instead.
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
@@ -90,7 +90,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 		for k := range run.Len() {
 			slot := run.Slot(k)
 			r := rec{data: run.Record(k), time: slot.Time, group: -1, next: k > 0}
-			// Consecutive records usually have the same stream, which saves a lookup.
+			// Consecutive records usually have the same stream, so most lookups are saved.
 			if st == nil || slot.Stream != last {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
@@ -116,13 +116,14 @@ func (s *client) gather(p *push, b *batch.Batch) {
 			p.recs = append(p.recs, r)
 		}
 	}
-	// Divide p.order among the groups, and store the indexes of their records in it.
+	// Each group gets a part of p.order, in which the indexes of its records are stored.
 	p.order = slices.Grow(p.order, len(p.recs))[:len(p.recs)]
 	at := 0
 	for i := range p.groups {
 		g := &p.groups[i]
 		n := g.bytes
-		// The capacity is the number of records, so the appends below stay within this part.
+		// The capacity is the number of records of the group, so the appends below stay within its
+		// part.
 		g.order, g.bytes = p.order[at:at:at+n], 0
 		at += n
 	}
@@ -136,14 +137,15 @@ func (s *client) gather(p *push, b *batch.Batch) {
 		g.bytes += len(r.data)
 	}
 	for i := range p.groups {
-		// Loki refuses an entry that is too far behind the newest entry of its stream.
+		// Loki refuses an entry whose time is too far before that of the newest entry of its
+		// stream.
 		p.sort(p.groups[i].order)
 	}
 }
 
-// inspect returns the length of the line of r in bytes, or the reason for refusing r. st may be
-// nil. now is in Unix ns. For the reason tooOld both are returned, because the record may be sent
-// with the current time.
+// inspect returns the length of the line of r in bytes, or the reason for refusing r. For the
+// reason tooOld it returns both, because the record may be sent with the current time. st may be
+// nil. now is in Unix ns.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.Limits.MaxLine)
@@ -164,7 +166,7 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 	return line, 0, nil
 }
 
-// denials are the errors of records whose stream cannot exist in Loki, by reason.
+// denials are the errors of records whose stream Loki cannot have, by reason.
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
 	badTenant:   errors.New("loki: cannot send a record: the tenant in its metadata is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
@@ -174,8 +176,8 @@ var denials = map[reason]error{
 // stamp formats a time in Unix ns for error messages.
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
-// outcome returns the outcome of all records of p. known is false if the session ended before every
-// request had a response.
+// outcome returns the outcome of all records of p. If the session ended before every request had a
+// response, known is false.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
 	for _, f := range p.outcomes {
@@ -204,7 +206,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 			}
 			continue
 		}
-		// Without the response it is unknown what Loki has stored, and the session has ended.
+		// The session has ended without a response, so it is unknown what Loki has stored.
 		if g.openCause.kind == unanswered && ctx.Err() != nil {
 			return o, false
 		}
@@ -215,8 +217,8 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.openCause.after)
-			// A missing answer is reported in preference to a refusal, because records may be
-			// duplicated.
+			// If one request has no response, its error is reported instead of a refusal, because
+			// records may be duplicated.
 			if g.openCause.kind == unanswered {
 				o.Why = g.openCause.err
 			}
@@ -225,13 +227,13 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	return o, true
 }
 
-// ranks lists advice by precedence. A batch has one advice for all its open records: the first in
-// this list that any of its streams needs. When the open records are sent again, streams that need
-// other advice report it again. So records are split or held only if no stream needs advice that
-// precedes it.
+// ranks lists advice by precedence. A batch has one advice for all records that must be sent again:
+// the first in this list that any of its streams needs. Streams that need other advice report it
+// when they are sent again. Therefore records are split or kept back only if no stream needs an
+// earlier advice in the list.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
-// advise returns the advice for the open records of g.
+// advise returns the advice for the records of g that must be sent again.
 func (s *client) advise(g *group) batch.Advice {
 	switch g.openCause.kind {
 	case tooLarge:
@@ -243,7 +245,7 @@ func (s *client) advise(g *group) batch.Advice {
 	case tooManyStreams:
 		return batch.HoldStreams
 	case limited:
-		// Only this stream or tenant is limited, so all other records are sent.
+		// Only this stream or tenant is limited, so the records of others are sent.
 		if s.othersHaveRoom(g.st, g.openCause.stream, time.Now()) {
 			return batch.HoldStreams
 		}

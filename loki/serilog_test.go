@@ -23,11 +23,12 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// Each option and key of serilog-sinks-grafana-loki in docs/MIGRATING-loki.md has the effect that
-// the page describes.
+// Each option and key of serilog-sinks-grafana-loki in docs/MIGRATING-loki.md has the documented
+// effect.
 func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 	err := fmt.Errorf("outer: %w", io.EOF)
-	// entry encodes one record. It returns the line, the metadata, and the labels of the stream.
+	// The function entry encodes one record. It returns the line, the metadata, and the labels of
+	// the stream.
 	entry := func(t *testing.T, c Config, message string, attrs ...slog.Attr) (gotEntry, string) {
 		t.Helper()
 		return encodeOne(t, c, encode.Record{Level: slog.LevelWarn, Message: message, Attrs: attrs})
@@ -53,7 +54,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	}
-	// header returns the header of a push.
+	// The function header returns the HTTP header of a push.
 	header := func(t *testing.T, c Config) http.Header {
 		t.Helper()
 		p := new(peer)
@@ -63,7 +64,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 		}
 		return p.requests()[0].header
 	}
-	// throughWith logs records with a handler in a synctest bubble.
+	// The function throughWith logs records with a handler in a synctest bubble.
 	throughWith := func(opts []any, c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *handler, *peer)) func(*testing.T) {
 		return func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 }
 
 // No request exceeds the limit of the Config. If a request is too large for the server, its streams
-// are sent in two halves, and later requests stay below the server's limit.
+// are sent in two halves. Later requests stay below the server's limit.
 func TestSharedRequestsKeepLimits(t *testing.T) {
 	const limit = 8 << 10
 	for _, most := range []int{limit, limit / 3} { // limit of the server
@@ -103,9 +103,9 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 	}
 }
 
-// If a 400 response names entries of several streams, these entries are refused, and nothing is
-// sent again. If the response does not identify the streams, each half of the streams is sent
-// separately.
+// If a response with status 400 names entries of several streams, these entries are refused, and
+// nothing is sent again. If the response does not identify the streams, each half of the streams is
+// sent separately.
 func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -178,8 +178,8 @@ func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	}
 }
 
-// Each stream is the last one in some request. Streams that Loki may have to create come after all
-// others.
+// Each stream takes its turn as the last one of a request. Streams that Loki may have to create
+// come after all others.
 func TestLastPlaceOfRequestRotates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 5
@@ -206,7 +206,8 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 				t.Errorf("round %d: the last streams were %v", round, last)
 			}
 		}
-		// First the streams are new, and then Loki no longer has them in memory.
+		// In the first round the streams are new. In the second round Loki no longer has them in
+		// memory.
 		for _, idle := range []time.Duration{0, time.Hour} {
 			time.Sleep(idle)
 			if idle > 0 {
@@ -226,8 +227,9 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 	})
 }
 
-// After Loki had no room for a stream, each unconfirmed stream is sent in a separate request. In a
-// shared request, an existing stream after it could hide its refusal.
+// After Loki had no room for a stream, each stream that Loki has not confirmed recently is sent in
+// a separate request. In a shared request, Loki would not report its refusal if an existing stream
+// came after it.
 func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := &lastOnlyIngester{most: 3, streams: map[string]*lastOnlyStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
@@ -251,8 +253,9 @@ func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	})
 }
 
-// A lastOnlyIngester is an ingester of Loki 3.7 with its default limits, but with few streams. Its
-// response reports only the result for the last stream of a request.
+// A lastOnlyIngester behaves like an ingester of Loki 3.7 with its default limits, except that it
+// has room for only a few streams. Its response reports only the result for the last stream of a
+// request.
 type lastOnlyIngester struct {
 	mu      sync.Mutex
 	most    int // maximum number of streams
@@ -330,8 +333,8 @@ func lineID(line string) string {
 	return id
 }
 
-// Although Loki reports only the result for the last stream of a request, all records that count as
-// delivered are stored. The random walk exceeds each limit of a stream.
+// Loki reports only the result for the last stream of a request. Nevertheless, all records that
+// count as delivered are stored. The random walk exceeds each limit of a stream.
 func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 	seed := testkit.Seed(t)
 	for walk := range testkit.Rounds(t, 1, 300) {

@@ -109,7 +109,7 @@ func TestErrorsWaitForTheirBatch(t *testing.T) {
 	}
 }
 
-// A batch is sent as soon as it has enough records or bytes, regardless of its age, and never has
+// A batch is sent as soon as it has enough records or bytes, regardless of its age. It never has
 // more.
 func TestBatchIsSentAtItsLimits(t *testing.T) {
 	const size = 24 + len(`{"msg":"a record"}`)
@@ -268,8 +268,8 @@ func TestDryRunWritesRequests(t *testing.T) {
 	}
 }
 
-// Records that Loki has not accepted when the process ends are in the spool. The Driver of another
-// process delivers them with their labels.
+// If Loki has not accepted records when the process ends, they are in the spool. The Driver of
+// another process delivers them with their labels.
 func TestSpooledRecordsReachLokiFromNextProcess(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -312,7 +312,7 @@ func TestSpooledRecordsReachLokiFromNextProcess(t *testing.T) {
 	})
 }
 
-// Entries that were encoded for another Config.Wire reach Loki with their labels, times and
+// Stored entries that were encoded for another Config.Wire reach Loki with their labels, times and
 // metadata.
 func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 	wires := []string{wireProtobuf, wireJSON, wireGzip}
@@ -376,8 +376,8 @@ func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 	}
 }
 
-// While Loki does not respond and the memory is full, callers continue at the speed of the disk and
-// no record is lost.
+// While Loki does not respond and the memory is full, callers continue at the speed of the disk. No
+// record is lost.
 func TestSpillKeepsCallersFast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -463,7 +463,7 @@ func testCrashDir(t *testing.T, wire string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := new(peer)
-	// The next process also delivers records in the form of another Config.Wire.
+	// The next process may have another Config.Wire than the killed one.
 	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, Wire: wire}, forebay.CrashSafe(dir))
 	slog.New(h).Info("new")
 	if err := h.Flush(context.Background()); err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing/slogtest"
 )
 
-// The handler passes testing/slogtest, except that a record without a time gets the current time,
-// because an entry must have one.
+// The handler passes testing/slogtest. There is one exception: a record without a time gets the
+// current time, because an entry must have a time.
 func TestSlogtest(t *testing.T) {
 	for _, wire := range []string{wireProtobuf, wireJSON} {
 		t.Run(wire, func(t *testing.T) {

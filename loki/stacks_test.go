@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A thrown is an error with a stack. It can wrap another thrown with a different stack.
+// The error type thrown has a stack. It can wrap another error of this type with a different stack.
 type thrown struct {
 	text  string
 	pcs   []uintptr
@@ -24,8 +24,8 @@ func (e *thrown) Error() string         { return e.text }
 func (e *thrown) Unwrap() error         { return e.inner }
 func (e *thrown) StackTrace() []uintptr { return e.pcs }
 
-// Stacks are written without allocations in every form, even if 250 errors contain 10,000 different
-// frames. Each error has 20 frames and wraps an error with 20 frames.
+// Stacks are written without allocations in every form. In this test, 250 errors contain 10,000
+// different frames: each error has 20 frames and wraps an error with 20 frames.
 func TestManyStacksDoNotAllocate(t *testing.T) {
 	race.Skip(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would empty the pools

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// A stream is a label set of one tenant. The atomic fields, pace, trust and usedTimes are safe for
-// concurrent use; the other fields are immutable.
+// A stream is a label set of one tenant. The atomic fields and the fields pace, trust and usedTimes
+// are safe for concurrent use. The other fields are immutable.
 type stream struct {
 	id     uint32
 	key    []byte // definition of the stream, see [appendStreamDef]
@@ -27,12 +27,12 @@ type stream struct {
 	owner *tenant // state of the tenant, shared by its streams
 
 	usedTimes *usedTimes // recently used times of records; nil without Config.UniqueTimes
-	// fullUntil is the time, in Unix ns, until which the records go to a spare stream, because Loki
-	// does not accept this stream. The reason is in fullReason.
+	// Until the time fullUntil, in Unix ns, the records go to a spare stream, because Loki does not
+	// accept this stream. The reason is in fullReason.
 	fullUntil  atomic.Int64
 	fullReason atomic.Uint32
 	// unacceptedSince is the time, in Unix ns, since which Loki has accepted neither this stream
-	// nor a spare stream for its records. It is 0 if Loki has accepted either.
+	// nor a spare stream for its records. After an acceptance it is 0.
 	unacceptedSince atomic.Int64
 }
 
@@ -40,7 +40,7 @@ type stream struct {
 func (s *stream) isFull() bool { return s.fullUntil.Load() > time.Now().UnixNano() }
 
 // unacceptedFor returns for how long Loki has accepted no stream for the records of s. The first
-// call after an accepted request starts the measurement and returns 0.
+// call after an acceptance starts the measurement and returns 0.
 func (s *stream) unacceptedFor(now time.Time) time.Duration {
 	if s.unacceptedSince.CompareAndSwap(0, now.UnixNano()) {
 		return 0
@@ -49,14 +49,15 @@ func (s *stream) unacceptedFor(now time.Time) time.Duration {
 }
 
 // A registry assigns ids to streams. It is the [batch.Dictionary] of a [Driver]. Streams are never
-// removed, so an id remains valid. Stream 0 is the stream of warnings, which also receives gap
-// markers: package deliver writes them with the id 0. All methods are safe for concurrent use.
-// Finding a stream takes no lock; adding one takes mu.
+// removed, so an id remains valid. Package deliver writes gap markers, the lines that report
+// dropped records, with the id 0. Therefore stream 0 is the stream for gap markers, which is
+// usually that of warnings. All methods are safe for concurrent use. Finding a stream takes no
+// lock; adding one takes mu.
 type registry struct {
 	seed     maphash.Seed
 	observed *observations
-	// limit is the maximum number of streams created for records. Streams read from disk may exceed
-	// it.
+	// limit is the maximum number of streams that are created for new records. Streams read from
+	// disk may exceed it.
 	limit       int
 	uniqueTimes bool                    // Config.UniqueTimes
 	extraPages  atomic.Int64            // number of pages of usedTimes of all streams beyond ownPages
@@ -68,7 +69,8 @@ type registry struct {
 }
 
 // A streamTable is a hash table to which streams are only added. A full table is replaced by a copy
-// of twice the size. Readers may use the old table, because it still contains all its streams.
+// of twice the size. Readers may still use the old table, because it still contains all its
+// streams.
 type streamTable struct {
 	slots []atomic.Pointer[stream] // hash table with open addressing; the length is a power of two
 	byID  []atomic.Pointer[stream] // half as long as slots, so that slots is never full
@@ -80,14 +82,14 @@ func newStreamTable(size int) *streamTable {
 	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
 }
 
-// newRegistry returns an empty registry for at most limit streams created for records.
+// newRegistry returns an empty registry. At most limit streams are created for new records.
 func newRegistry(limit int, uniqueTimes bool, n *observations) *registry {
 	r := &registry{seed: maphash.MakeSeed(), observed: n, limit: limit, uniqueTimes: uniqueTimes, tenants: map[string]*tenant{}}
 	r.table.Store(newStreamTable(64))
 	return r
 }
 
-// find returns the stream with the given definition, or nil.
+// find returns the stream with the given definition (see appendStreamDef), or nil.
 func (r *registry) find(key []byte) *stream {
 	return r.table.Load().find(maphash.Bytes(r.seed, key), key)
 }
@@ -103,9 +105,9 @@ func (t *streamTable) find(h uint64, key []byte) *stream {
 	}
 }
 
-// insert adds s, whose definition has the hash h. The caller holds registry.mu. The id is stored
-// before the definition, so that a reader that finds a stream by its definition can also find it by
-// its id.
+// insert adds s, whose definition has the hash h. The caller holds registry.mu. The entry in byID
+// is stored before the entry in slots, so that a reader that finds a stream by its definition can
+// also find it by its id.
 func (t *streamTable) insert(h uint64, s *stream) {
 	mask := uint64(len(t.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -126,8 +128,8 @@ func (r *registry) get(id uint32) *stream {
 	return t.byID[id].Load()
 }
 
-// uniqueTime returns the first unused time from t on, in Unix ns, and marks it as used. If it
-// cannot be unique, uniqueTime counts timeNotUnique.
+// uniqueTime returns the first unused time from t on, in Unix ns, and marks it as used. If there is
+// none that is certainly unused, the problem timeNotUnique is counted.
 func (r *registry) uniqueTime(st *stream, t int64) int64 {
 	at, unique := st.usedTimes.take(t)
 	if !unique {
@@ -136,8 +138,8 @@ func (r *registry) uniqueTime(st *stream, t int64) int64 {
 	return at
 }
 
-// add returns the stream with the given definition, and creates it if necessary. At the limit, it
-// returns nil instead of creating a stream, unless unbounded is set. It copies key.
+// add returns the stream with the given definition, and creates it if necessary. It copies key. If
+// the limit is reached, it returns nil instead of creating a stream, unless unbounded is true.
 func (r *registry) add(key []byte, unbounded bool) *stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +165,7 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 		s.usedTimes = &usedTimes{extraPages: &r.extraPages}
 	}
 	if n == len(t.byID) {
-		// The table is full. Readers use it until its larger copy is stored.
+		// The table is full. Readers continue to use it until the larger copy is stored.
 		larger := newStreamTable(2 * len(t.slots))
 		for i := range t.byID {
 			old := t.byID[i].Load()
@@ -185,22 +187,22 @@ func (r *registry) hasTenant(name []byte) bool {
 	return r.tenants[string(name)] != nil
 }
 
-// othersAcceptable reports whether Loki may accept a tenant other than t: one that has records and
-// was not refused within denialPeriod.
+// othersAcceptable reports whether Loki may accept the records of another tenant than t. Such a
+// tenant must have records, and must not have been refused within denialPeriod.
 func (r *registry) othersAcceptable(t *tenant, now time.Time) bool {
 	return r.anyOther(t, func(other *tenant) bool { return other.acceptable(now) })
 }
 
-// othersHaveRoom reports whether Loki may accept records of a tenant other than t: one that is
-// acceptable and whose rate limit is not reached.
+// othersHaveRoom is like othersAcceptable. In addition, the rate limit of the other tenant must not
+// be reached.
 func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
 	return r.anyOther(t, func(other *tenant) bool {
 		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
 	})
 }
 
-// anyOther reports whether a tenant other than t has records and satisfies matches. It holds r.mu
-// while it calls matches, so matches must not use r.
+// anyOther reports whether the function matches returns true for a tenant other than t that has
+// records. It calls matches with r.mu held, so matches must not use r.
 func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,8 +216,8 @@ func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 
 // spare returns the stream that receives the records of st while Loki does not accept st, or nil if
 // there is none. level is the level of the records. The spare stream has the same tenant and level,
-// but no labels from attributes. If Loki does not accept that stream, spare returns the stream of
-// the nearest level that Loki has accepted before.
+// but no labels from attributes. If Loki does not accept that stream either, spare returns a stream
+// that Loki has accepted before, that of the nearest level.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
 	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.levelLabels[level]...)) }
@@ -243,11 +245,11 @@ func (r *registry) spare(st *stream, level int) *stream {
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
 // denyStream returns a stream for records that the encoder has refused for the given reason. Send
-// refuses the records of this stream, so that they become dead letters.
+// also refuses the records of this stream, so that they become dead letters.
 func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
-// denialDef returns the definition of a stream of denyStream. Its tenant name is invalid, so no
-// other stream has this definition.
+// denialDef returns the definition of a stream for denyStream. The tenant name in it is invalid, so
+// no other stream has this definition.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
 
 // denialOf returns the reason in a definition made by denialDef, and malformed for any other invalid
@@ -261,21 +263,21 @@ func denialOf(def []byte) reason {
 	return malformed
 }
 
-// defVersion is the version of stream definitions and their first byte. Definitions are stored in
-// spools and crash-safe files, so a process of another version may read them.
+// defVersion is the first byte of a stream definition and identifies its version. Definitions are
+// stored in spools and crash-safe files, so a process of another version may read them.
 const defVersion = 1
 
-// appendStreamDef appends the beginning of a stream definition. A definition consists of a version,
-// the length and the name of the tenant, and the labels in the syntax of Loki. The caller appends
-// the labels.
+// appendStreamDef appends the beginning of a stream definition, the form in which files store a
+// stream. A definition consists of a version, the length and the name of the tenant, and the labels
+// in the syntax of Loki. The caller appends the labels.
 func appendStreamDef(dst, tenant []byte) []byte {
 	dst = append(dst, defVersion)
 	dst = binary.AppendUvarint(dst, uint64(len(tenant)))
 	return append(dst, tenant...)
 }
 
-// parseStreamDef returns the tenant and the labels of a definition. labels aliases def. ok is false
-// if the definition or its tenant name is invalid.
+// parseStreamDef returns the tenant and the labels of a definition. labels is a part of def. If the
+// definition or its tenant name is invalid, ok is false.
 func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	if len(def) < 2 || def[0] != defVersion {
 		return "", nil, false
@@ -293,7 +295,7 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 }
 
 // isPlainDef reports whether a definition certainly contains no character that Loki refuses in
-// labels. Loki refuses U+FFFD and invalid UTF-8, whether literal or escaped.
+// labels. Loki refuses U+FFFD and invalid UTF-8, even if they are escaped.
 func isPlainDef(def []byte) bool {
 	for i, c := range def {
 		if c >= utf8.RuneSelf || c == '\\' && i+1 < len(def) && bytes.IndexByte([]byte(`xuU01234567`), def[i+1]) >= 0 {
@@ -303,8 +305,8 @@ func isPlainDef(def []byte) bool {
 	return true
 }
 
-// requoteLabels appends labels with their values escaped by [appendQuoted]. Unparsable labels are
-// appended unchanged.
+// requoteLabels appends labels after quoting their values again with [appendQuoted]. Labels that
+// cannot be parsed are appended unchanged.
 func requoteLabels(dst, labels []byte) []byte {
 	start := len(dst)
 	dst = append(dst, '{')
@@ -321,12 +323,12 @@ func requoteLabels(dst, labels []byte) []byte {
 }
 
 const (
-	// fullPeriod is the time after which a stream that Loki refused because of a limit of streams
-	// or because of its labels is sent again unchanged.
+	// fullPeriod is how long the records of a stream go to a spare stream after Loki has refused
+	// the stream because of a limit of streams or because of its labels.
 	fullPeriod = 10 * time.Minute
 	// streamTimeout is the time after which records are refused if Loki accepts no stream for them.
-	// It is longer than half an hour, because after that time Loki drops idle streams and has room
-	// for new ones.
+	// After half an hour, Loki drops idle streams and has room for new ones, so the timeout is
+	// longer.
 	streamTimeout = time.Hour
 )
 
@@ -350,8 +352,8 @@ func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 }
 
 // Stream returns the id of the stream with the given definition, which may come from another
-// process. It creates the stream if necessary, even beyond the limit. In definitions of earlier
-// versions, it replaces label values that Loki refuses. It implements [batch.Dictionary].
+// process. It creates the stream if necessary, even beyond the limit. If an earlier version has
+// stored label values that Loki refuses, they are replaced. Stream implements [batch.Dictionary].
 func (r *registry) Stream(def []byte) uint32 {
 	if !isPlainDef(def) {
 		if tenant, labels, ok := parseStreamDef(def); ok {
@@ -365,9 +367,9 @@ func (r *registry) Stream(def []byte) uint32 {
 	return st.id
 }
 
-// recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
-// determine whether Loki has recently accepted a stream other than a given one. All methods are
-// safe for concurrent use.
+// recentStreams contains the last two streams of which Loki accepted records. Two streams are
+// sufficient to determine whether Loki has recently accepted a stream other than a given one. All
+// methods are safe for concurrent use.
 type recentStreams struct {
 	mu      sync.Mutex // guards the fields below; no other lock is acquired under it
 	entries [2]struct {
@@ -376,10 +378,11 @@ type recentStreams struct {
 	}
 }
 
-// recentPeriod is the time during which a stream counts as in use after Loki accepted records of it.
+// recentPeriod is how long a stream counts as recently accepted after Loki has accepted records of
+// it.
 const recentPeriod = 5 * time.Minute
 
-// add is called when Loki has accepted records of st, at the time now.
+// add is called at the time now, when Loki has accepted records of st.
 func (l *recentStreams) add(st *stream, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,7 +393,7 @@ func (l *recentStreams) add(st *stream, now time.Time) {
 	l.entries[0].at = now
 }
 
-// anyOther reports whether Loki has accepted records of another stream than st within recentPeriod.
+// anyOther reports whether Loki has accepted records of a stream other than st within recentPeriod.
 func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gateway accepts or denies tenants, like a reverse proxy in front of Loki.
+// A gateway accepts or refuses tenants, like a reverse proxy in front of Loki.
 type gateway struct {
 	mu     sync.Mutex
 	denied map[string]int // status by tenant; "*": all others
@@ -41,8 +41,9 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerOf(r, status, nil)
 }
 
-// If one tenant is denied while another may be accepted, only the records of the denied tenant are
-// held. If no other tenant may be accepted, all records are held, as for wrong credentials.
+// If one tenant is refused while another may be accepted, only the records of the refused tenant
+// are kept back. If no other tenant may be accepted, all records are kept back, because the
+// credentials may be wrong.
 func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 	for _, status := range []int{401, 403, 260} {
 		bubble.Test(t, func(t *testing.T) {
@@ -76,8 +77,8 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 			expect("all, one after the other", add("a"), "hold [0]")
 			delete(g.denied, "*")
 			expect("b, still denied", add("b"), "hold [0]") // the last responses to the other tenants were denials
-			// A denial counts only for denialPeriod. Without this limit, the records of the other
-			// tenants could wait forever behind the records of tenant b.
+			// A refusal counts only for denialPeriod. Otherwise the records of the other tenants
+			// could wait forever behind the records of tenant b.
 			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")
@@ -94,7 +95,7 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 	}
 }
 
-// Without TenantAttr all records belong to one tenant, and a denial holds all of them.
+// Without TenantAttr all records belong to one tenant. If it is refused, all records are kept back.
 func TestDenialWithoutTenantAttrHoldsAll(t *testing.T) {
 	g := &gateway{denied: map[string]int{"one": 403}, lines: map[string]int{}}
 	e := &encoded{t: t, s: sinkFor(t, g, Config{Tenant: "one"})}
@@ -108,8 +109,8 @@ func TestDenialWithoutTenantAttrHoldsAll(t *testing.T) {
 	}
 }
 
-// Records of a denied tenant delay no other tenants, even if more records than fit into a batch
-// were logged first. They are delivered when the tenant is accepted.
+// Records of a refused tenant do not delay other tenants, even if more of them were logged first
+// than fit into a batch. They are delivered when the tenant is accepted.
 func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, lines: map[string]int{}}

@@ -12,15 +12,15 @@ import (
 //
 //	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop")))
 //
-// Package forebay has the options for all outputs; forebay.Configure sets fields of [Config], such
-// as authentication, TLS, labels from attributes, and limits. forebay.Encoder sets the formatter of
-// the lines ([Line]). With a complete Config, for example from YAML, use [New] and forebay.To.
+// Package forebay has the options for all outputs. forebay.Configure sets fields of [Config], such
+// as authentication, TLS, labels from attributes, and limits. forebay.Encoder sets Formatter of
+// [Line]. With a complete Config, for example from YAML, use [New] and forebay.To.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
 
-// openOutput creates the Driver for an output made with [To]. A formatter from forebay.Encoder
-// becomes Line.Formatter. It is removed from s, because the Driver encodes the records of the
+// openOutput creates the Driver for an output made with [To]. The encoder from forebay.Encoder
+// becomes Line.Formatter and is removed from s, because the Driver encodes the records of the
 // output.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// forebay.To with a Driver creates the same output as To: the same memory, name and lines.
+// An output made with forebay.To and a Driver equals one made with To: memory, name and lines are
+// the same.
 func TestDriverEqualsTo(t *testing.T) {
 	for _, test := range []struct {
 		c    Config

@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// unknown is a text that a later version of Loki, or a server in front of Loki, may send.
+// The constant unknown is a text that a later version of Loki, or a server in front of Loki, may
+// send.
 const unknown = "the request did not pass"
 
 // A server that responds to every request with 400 or 422 and an unknown text may be faulty, so no
@@ -58,7 +59,7 @@ func TestUnknownRefusalLosesNothing(t *testing.T) {
 }
 
 // If a server refuses one record with an unknown text and accepts other records of the same stream,
-// the delivery finds this record and refuses only it.
+// only this record is refused.
 func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
@@ -93,8 +94,8 @@ func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	})
 }
 
-// A record that a server refuses with an unknown text is found even while records of a denied
-// tenant are held.
+// If a server refuses a record with an unknown text, this record is found, even while the records
+// of a refused tenant are kept.
 func TestUnknownRefusalIsSearchedBesideDeniedTenant(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}

@@ -8,7 +8,7 @@ import (
 // maxTimeShift is the largest change of a time by Config.UniqueTimes, in nanoseconds.
 const maxTimeShift = int64(1e6)
 
-// The sizes of usedTimes. They limit its memory: a page has about 520 bytes.
+// These are the sizes of usedTimes. They limit its memory: a page has about 520 bytes.
 const (
 	windowBits = 19                           // a window is 2^19 ns, half a millisecond
 	pageBits   = 26                           // a page is 2^26 ns, 67 ms
@@ -20,17 +20,17 @@ const (
 	maxRemoved = 4096    // maximum number of removed pages that a stream remembers
 )
 
-// A usedTimes contains the times that the records of a stream have used. It divides time into
-// windows of half a millisecond and stores only the last used time of each. A record gets the first
-// time after the last used one in its window, so a record with a late time does not affect records
-// with earlier times. Windows are grouped in pages.
+// The type usedTimes contains the times that the records of a stream have used. It divides time
+// into windows of half a millisecond and stores only the last used time of each window. A record
+// gets the first time after the last used one in its window, so a record with a late time does not
+// affect records with earlier times. Windows are grouped in pages.
 //
-// At the limit of pages, the page created first is removed, regardless of its time. This is
-// sufficient because records with equal times usually follow each other, even if the clocks of
-// several sources differ. All methods are safe for concurrent use.
+// When the limit of pages is reached, the page that was created first is removed, regardless of its
+// time. This is sufficient because records with equal times usually follow each other, even if the
+// clocks of several sources differ. All methods are safe for concurrent use.
 type usedTimes struct {
-	// extraPages is the number of pages beyond ownPages, of all streams. If it is nil, the number
-	// is not limited.
+	// extraPages is the number of pages beyond ownPages, for all streams together. If it is nil,
+	// the number is not limited.
 	extraPages *atomic.Int64
 
 	// mu guards the fields below it. No other lock is acquired under it.
@@ -44,21 +44,22 @@ type usedTimes struct {
 
 // A page contains the used times in 67 ms, divided into windows.
 type page struct {
-	// number identifies the page: it is the first time of the page, in Unix ns, shifted right by
+	// number identifies the page. It is the first time of the page, in Unix ns, shifted right by
 	// pageBits.
 	number int64
 	next   *page // the page created after it
-	// reused is set if a page with this number was removed before, so that its times may already be
-	// used.
+	// reused is true if a page with this number was removed before, so that its times may already
+	// be used.
 	reused bool
-	// given contains, for each window, the offset in ns of its last used time plus 1, or 0 if none
-	// was used.
+	// given contains the last used time of each window: its offset in ns plus 1, or 0 if none was
+	// used.
 	given [windows]uint32
 }
 
-// take returns the first unused time in [t, t+maxTimeShift], in Unix ns, and marks it as used.
-// unique is false if another record may have the same time: no time is unused, or the page of the
-// time was removed before. After maxRemoved removed pages all of them are forgotten.
+// take returns the first unused time in [t, t+maxTimeShift], in Unix ns, and marks it as used. The
+// result unique is false if another record may have the same time, because no time is unused, or
+// because the page of the time was removed before. Removed pages are forgotten when there are
+// maxRemoved of them.
 func (r *usedTimes) take(t int64) (at int64, unique bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,8 +90,8 @@ func (r *usedTimes) page(number int64) *page {
 	return p
 }
 
-// addPage creates the page with the given number. At the limit it reuses the page created first. The
-// caller holds r.mu.
+// addPage creates the page with the given number. When the limit is reached, it reuses the page
+// that was created first. The caller holds r.mu.
 func (r *usedTimes) addPage(number int64) (p *page) {
 	if r.pages == nil {
 		r.pages, r.removed = map[int64]*page{}, map[int64]struct{}{}
@@ -101,8 +102,8 @@ func (r *usedTimes) addPage(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
-		// At the limit, forget all removed pages, to bound the memory. Times of a forgotten page
-		// that is created again count as unique.
+		// When the limit is reached, all removed pages are forgotten, to bound the memory. If a
+		// forgotten page is created again, its times count as unique.
 		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxRemoved {
 			clear(r.removed)
 		}
@@ -121,8 +122,8 @@ func (r *usedTimes) addPage(number int64) (p *page) {
 	return p
 }
 
-// reserveExtraPage adds a page to the number of extra pages of all streams. If there are already
-// allPages, it returns false and adds none.
+// reserveExtraPage adds a page to the number of extra pages of all streams. If that number is
+// already allPages, it returns false and adds no page.
 func (r *usedTimes) reserveExtraPage() bool {
 	if r.extraPages == nil {
 		return true

@@ -45,8 +45,8 @@ func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	}
 }
 
-// usedTimes behaves like a model that stores all used times. It reports a time that is used twice,
-// shifts no time more than necessary, and removes no page below the limits.
+// The type usedTimes behaves like a model that stores all used times. It reports a time that is
+// used twice, shifts no time more than necessary, and removes no page below the limits.
 func TestUniqueTimesModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -74,8 +74,8 @@ func TestUniqueTimesModel(t *testing.T) {
 	}
 }
 
-// If the page of a time was removed, the time is counted as not unique. The memory for many streams
-// is limited.
+// If the page of a time was removed, the time is counted as not unique. The memory for all streams
+// together is limited.
 func TestRemovedPagesAreReported(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{UniqueTimes: true})}
 	now := time.Now()

@@ -11,16 +11,16 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// The protobuf form of an entry, in the slab and unchanged in a request (EntryAdapter as field 2 of
-// StreamAdapter, push.proto of github.com/grafana/loki/pkg/push):
+// This is the protobuf form of an entry, in the slab and unchanged in a request (EntryAdapter as
+// field 2 of StreamAdapter, push.proto of github.com/grafana/loki/pkg/push):
 //
 //	12 len4  0a 0c 08 sec5 10 nsec5  12 len4 line  (1a len4 0a len name 12 len4 value)*
 //
-// The time, and each length that is known only after its content is written, are varints padded
-// to a fixed size. Protobuf decoders accept such varints. So an entry is written without moving
+// The time, and each length that is known only after its content is written, are varints padded to
+// a fixed size. Protobuf decoders accept such varints. Therefore an entry is written without moving
 // bytes, and the length of the line is at a fixed offset.
 const (
-	// Tags of protobuf fields: field number and wire type 2.
+	// These are tags of protobuf fields: field number and wire type 2.
 	tagStreams  = 0x0a // PushRequest.streams
 	tagLabels   = 0x0a // StreamAdapter.labels
 	tagEntry    = 0x12 // StreamAdapter.entries
@@ -28,7 +28,7 @@ const (
 	tagLine     = 0x12 // EntryAdapter.line
 	tagMetadata = 0x1a // EntryAdapter.structuredMetadata
 
-	// Sizes and offsets in bytes.
+	// These are sizes and offsets in bytes.
 	lenBytes  = 4                                    // size of a padded length, which is at most maxPadded
 	timeBytes = 14                                   // size of the field timestamp
 	entryHead = 1 + lenBytes                         // offset of the time
@@ -36,19 +36,20 @@ const (
 	maxPadded = 1<<28 - 1                            // largest value of a padded length
 )
 
-// pad4 returns v as a varint of four bytes, the first byte in the lowest bits. v is at most
+// pad4 returns v as a varint of four bytes. The first byte is in the lowest bits. v must not exceed
 // maxPadded.
 func pad4(v uint64) uint64 {
 	return v&0x7f | v<<1&0x7f00 | v<<2&0x7f_0000 | v<<3&0x7f00_0000 | 0x80_8080
 }
 
-// pad5 returns v as a varint of five bytes, the first byte in the lowest bits. v is less than 2^35.
+// pad5 returns v as a varint of five bytes. The first byte is in the lowest bits. v must be less
+// than 2^35.
 func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 }
 
-// putPadded writes v, which is at most maxPadded, to b as a varint of four bytes.
+// putPadded writes v to b as a varint of four bytes. v must not exceed maxPadded.
 func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
-// padded returns the value of the padded varint in b, which contains nothing else.
+// padded returns the value of a padded varint. b must contain nothing else.
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
 		v |= uint64(c&0x7f) << (7 * i)
@@ -57,8 +58,8 @@ func padded(b []byte) (v uint64) {
 }
 
 // beginEntry appends the part of an entry before the line, with the time t in Unix ns. A time
-// before 1970 becomes 0. The lengths of the entry and of the line are 0; endEntry and endLine store
-// them later.
+// before 1970 becomes 0. The lengths of the entry and of the line are stored later, by endEntry and
+// endLine.
 func beginEntry(dst []byte, t int64) []byte {
 	sec := uint64(max(t, 0)) / 1e9
 	nsec := pad5(uint64(max(t, 0)) - sec*1e9)
@@ -94,7 +95,8 @@ func appendMetadata(dst, name, value []byte) []byte {
 	return dst
 }
 
-// A form is an encoding of entries. A record keeps its form from the encoder to the request.
+// A form is an encoding of entries: protobuf or JSON. A record keeps its form from the encoder to
+// the request.
 type form uint8
 
 const (
@@ -102,8 +104,8 @@ const (
 	jsonForm              // element of "values" in the JSON of the push API
 )
 
-// The content types of the records of a [Driver]. They are stored with the records in spools and
-// crash-safe files, so they must not change.
+// These are the content types of the records of a [Driver]. They are stored with the records in
+// spools and crash-safe files, so they must not change.
 const (
 	contentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
@@ -116,7 +118,7 @@ const (
 	wireGzip     = "json+gzip"
 )
 
-// formOf returns the form of entries for w, a value of Config.Wire.
+// formOf returns the form of entries for the given value of Config.Wire.
 func formOf(w string) form {
 	if w == wireProtobuf {
 		return protoForm
@@ -124,9 +126,9 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. The
-// parameter wire is the format in the Config. Another format is used if an earlier process with
-// another Config has encoded the entries.
+// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. It
+// is the parameter wire, the value in the Config, unless an earlier process with another Config has
+// encoded the entries.
 func (f form) requestWire(wire string) string {
 	switch f {
 	case formOf(wire):
@@ -137,7 +139,7 @@ func (f form) requestWire(wire string) string {
 	return wireProtobuf
 }
 
-// formNamed returns the form with the given content type. ok is false if there is none.
+// formNamed returns the form with the given content type. If there is none, ok is false.
 func formNamed(contentType string) (form, bool) {
 	switch contentType {
 	case contentTypeProtobuf:
@@ -156,7 +158,8 @@ func (f form) contentType() string {
 	return contentTypeProtobuf
 }
 
-// parse decodes a record in form f. The entry aliases rec. ok is false if rec is not an entry.
+// parse decodes a record in form f. The slices of the result are parts of rec. If rec is not an
+// entry, ok is false.
 func (f form) parse(rec []byte) (entry, bool) {
 	if f == jsonForm {
 		return parseJSON(rec)
@@ -165,8 +168,8 @@ func (f form) parse(rec []byte) (entry, bool) {
 }
 
 // check returns the length in bytes of the line of a record, and whether the record looks like an
-// entry. In JSON form, the length includes escapes, which are longer than the characters they
-// represent, unless it would exceed limit.
+// entry. In JSON form, escapes are longer than the characters they represent. The length includes
+// escapes, unless it would then exceed limit.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
 		return checkProto(rec)
@@ -177,8 +180,8 @@ func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	return line, ok
 }
 
-// metadata calls item for each pair of metadata of an entry. It does nothing if rec is not an
-// entry.
+// metadata calls the function item for each pair of metadata of an entry. It does nothing if rec is
+// not an entry.
 func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	e, ok := f.parse(rec)
 	if !ok {
@@ -196,7 +199,7 @@ func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	}
 }
 
-// metaSize returns the number of metadata pairs and their size in bytes, as counted by Loki.
+// metaSize returns the number of metadata pairs and their size in bytes, counted like in Loki.
 func (f form) metaSize(rec []byte) (pairs, size int) {
 	f.metadata(rec, func(name, value []byte) { pairs, size = pairs+1, size+len(name)+len(value) })
 	return pairs, size
@@ -220,7 +223,7 @@ func (f form) reopen(rec []byte, t int64) []byte {
 	return append(out, ",{"...)
 }
 
-// close completes an entry that reopen has returned.
+// close completes an entry made by reopen.
 func (f form) close(out []byte) []byte {
 	switch {
 	case f == protoForm:
@@ -232,7 +235,7 @@ func (f form) close(out []byte) []byte {
 	return append(out, "}]"...)
 }
 
-// An entry is a decoded record. Its slices alias the record.
+// An entry is a decoded record. Its slices are parts of the record.
 type entry struct {
 	time int64  // in Unix ns
 	line []byte // in JSON form a JSON string with quotes and escapes
@@ -240,8 +243,8 @@ type entry struct {
 }
 
 // checkProto returns the length in bytes of the line of a record in protobuf form, and whether the
-// record looks like an entry. It reads fixed offsets only, because it is called for each record of
-// a batch.
+// record looks like an entry. It is called for each record of a batch, so it reads only fixed
+// offsets.
 func checkProto(rec []byte) (line int, ok bool) {
 	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
 		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
@@ -262,8 +265,8 @@ func parseProto(rec []byte) (e entry, ok bool) {
 	return e, true
 }
 
-// eachMetadata calls f for each pair of metadata of an entry in protobuf form. It stops at the
-// first invalid pair and then returns false.
+// eachMetadata calls the function f for each pair of metadata of an entry in protobuf form. It
+// returns false at the first invalid pair.
 func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 	for len(meta) > 0 {
 		if len(meta) < 1+lenBytes || meta[0] != tagMetadata {
@@ -289,7 +292,7 @@ func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 }
 
 // field parses the protobuf field at the beginning of b. It returns the content of the field and
-// the bytes after it. ok is false if the field is invalid or does not have the given tag.
+// the bytes after it. If the field is invalid or does not have the given tag, ok is false.
 func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != tag {
 		return nil, nil, false
@@ -301,7 +304,7 @@ func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 	return b[1+k : 1+k+int(n)], b[1+k+int(n):], true
 }
 
-// The JSON form of an entry, in the slab and in a request:
+// This is the JSON form of an entry, in the slab and in a request:
 //
 //	["1763651094123456789","line",{"name":"value"}]
 
@@ -353,9 +356,9 @@ func malformedError(rec []byte) error {
 	return fmt.Errorf("loki: cannot send record %.40q: it is not an entry; use the encoder of its destination", rec)
 }
 
-// lineLenJSON returns the length in bytes of the unescaped line of an entry in JSON form. Loki
-// compares this length with its limit. If rec is not an entry, lineLenJSON returns the length of
-// rec.
+// lineLenJSON returns the length in bytes of the line of an entry in JSON form, without escapes.
+// Loki compares this length with its limit. If rec is not an entry, lineLenJSON returns the length
+// of rec.
 func lineLenJSON(rec []byte) int {
 	e, ok := parseJSON(rec)
 	var s string
