@@ -48,7 +48,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			}
 			if s.register(j, i+1) {
 				s.write(j, i+1)
-			} // the reader has ended the session, and the outlet sends j again
+			} // the reader has ended the session, and package deliver sends j again
 			return
 		}
 	}

@@ -108,8 +108,8 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	}
 }
 
-// If a message was only partly written when the server closed the connection, the message is sent
-// again. The other messages of the batch are not.
+// If the server closes the connection when a message is only partly written, this message is sent
+// again, and the other messages of the batch are not.
 func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {

@@ -39,9 +39,9 @@ func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	return a
 }
 
-// attr appends an attribute that was returned by prepare. The result n is the number of pairs:
-// usually 1, 0 if the attribute is omitted, more for an error with details. A value that cannot be
-// encoded is replaced by a text with the reason.
+// attr appends an attribute that was returned by prepare. The result n is the number of pairs. It
+// is usually 1, but 0 if the attribute is omitted, and more for an error with details. A value that
+// cannot be encoded is replaced by a text with the reason.
 func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	switch a.Value.Kind() {
 	case slog.KindGroup:

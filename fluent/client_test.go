@@ -794,7 +794,7 @@ func FuzzAcks(f *testing.F) {
 	})
 }
 
-// holds reports whether err keeps the records until the configuration changes. retries reports
-// whether they are sent again after the retry delay.
+// holds reports whether err causes records to be kept until the configuration changes. retries
+// reports whether err causes them to be sent again after the retry delay.
 func holds(err error) bool   { return batch.FailedOutcome(err).Advice == batch.Hold }
 func retries(err error) bool { return batch.FailedOutcome(err).Advice == batch.Again }

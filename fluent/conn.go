@@ -40,10 +40,10 @@ var (
 	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
-// isRefusal reports whether err can be solved only by a change of configuration. This is the case
-// if the server's certificate is invalid, or if the server has sent a TLS alert, for example
-// because it requires a client certificate. Package crypto/tls reports an alert as a net.OpError
-// with Op "remote error".
+// isRefusal reports whether only a change of configuration can help after err. This is the case if
+// the server's certificate is invalid, or if the server has sent a TLS alert, for example because
+// it requires a client certificate. Package crypto/tls reports an alert as a net.OpError with Op
+// "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
@@ -87,8 +87,8 @@ func (c *conn) interrupt() {
 // readUntil has no effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	// interrupt may run at the same time. SetReadDeadline may have replaced the deadline that it
-	// has set, so the deadline is set again.
+	// interrupt may have set its own deadline just before SetReadDeadline replaced it. That
+	// deadline is set again.
 	if c.interrupted.Load() {
 		c.interrupt()
 	}

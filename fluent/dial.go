@@ -110,7 +110,7 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 		return r.nc, r.err
 	default:
 	}
-	// The function dial cannot be stopped.
+	// If the function dial returns a connection later, the connection is closed.
 	go func() {
 		if r := <-ch; r.err == nil {
 			r.nc.Close()

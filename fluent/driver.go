@@ -39,7 +39,7 @@ import (
 // opens a second connection to the server (Config.Heartbeat). All these goroutines end with their
 // session.
 //
-// The exported methods of a Driver are safe for concurrent use, except Open, which the outlet
+// The exported methods of a Driver are safe for concurrent use, except Open, which package deliver
 // calls only after the previous session has been closed.
 type Driver struct {
 	c       *resolved
@@ -151,7 +151,7 @@ func (c *Driver) Traits() deliver.Traits {
 		Accepts: accepts, Dictionary: dictionary{}, Refused: c.refused, Defaults: c.defaults,
 	}
 	if c.c.DryRun != nil {
-		t.Window = 1 // in a dry run, Send answers before it returns
+		t.Window = 1 // in a dry run, Send reports the outcome before it returns
 	}
 	return t
 }
@@ -213,8 +213,8 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 }
 
 // preferredReachable reports whether a server that is preferred to the one with the given index is
-// reachable. It opens a connection to each, including TLS and the handshake, and closes it
-// immediately.
+// reachable. It tests each such server with a complete connection, including TLS and the handshake,
+// and closes that connection immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.c.dial(ctx, i); err == nil {
@@ -250,7 +250,8 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether the time d has passed since the time t. It returns false if d is 0 or less.
+// due reports whether the duration d has passed since the time t. It returns false if d is 0 or
+// less.
 func due(t time.Time, d time.Duration) bool {
 	return d > 0 && time.Since(t) >= d
 }

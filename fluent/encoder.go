@@ -21,9 +21,9 @@ import (
 type EncoderOptions struct {
 	// Tag is the tag of records. Default "": Config.Tag of the Driver.
 	Tag string
-	// TagKey is the key of an attribute whose text becomes the tag of the record. The attribute
-	// must be outside of groups. It is removed from the record, unless its text is not a valid tag;
-	// the record then has its usual tag. Default "": no attribute is used.
+	// TagKey is the key of an attribute outside of groups. If the text of the attribute is a valid
+	// tag, it becomes the tag of the record, and the attribute is removed. Otherwise the attribute
+	// remains, and the record has its usual tag. Default "": no attribute is used.
 	TagKey string
 	// LevelKey, MessageKey and SourceKey are the names of the built-in fields; "-" omits a
 	// field. Defaults "level", "msg", "source".

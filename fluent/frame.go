@@ -21,8 +21,8 @@ type chunkID [24]byte
 type frame struct {
 	tag    string
 	stream uint32
-	// The records are order[from:to] of the layout or, if order is nil, the records of the batch
-	// with indexes in [from, to).
+	// The records of the frame are order[from:to] of the layout. If order is nil, they are the
+	// records of the batch with indexes in [from, to).
 	from, to int
 	bytes    int     // total size of the records, uncompressed
 	id       chunkID // zero with Config.NoAck
@@ -67,7 +67,7 @@ func foreign(c batch.Codec) error {
 	return nil
 }
 
-// tooLarge returns the error for a record of n bytes, if n exceeds m.record.
+// tooLarge returns the error for a record of n bytes, which is larger than m.record.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
 		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has already refused one of %d bytes", n, m.server, m.refused)

@@ -83,7 +83,7 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 				t.Errorf("hangs %v: called %d times below the limit", hangs, n)
 			}
 			for round := range 20 {
-				for l.Account().Pending.Total() < 490 { // posted slowly, so that the outlet has leased the records
+				for l.Account().Pending.Total() < 490 { // posted slowly, so that package deliver has taken the records
 					l.Post("x", map[string]any{"n": 1})
 					time.Sleep(time.Millisecond)
 				}

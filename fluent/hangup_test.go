@@ -14,7 +14,7 @@ import (
 )
 
 // Without acknowledgements, a server that soon closes each connection causes one event "no-ack"
-// with an advice to the user. A server that keeps connections for 20 s causes no event. The idle
+// with advice to the user. A server that keeps connections for 20 s causes no event. The idle
 // timeout of most proxies is longer.
 func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	closeAtOnce := func(c *testkit.ForwardConn) {}

@@ -22,7 +22,7 @@ type job struct {
 
 	// session.mu guards the following fields.
 	open    int  // number of frames without an acknowledgement
-	writing bool // the goroutine that called Send, not the reader, answers the job
+	writing bool // the goroutine that called Send, not the reader, reports the outcome
 }
 
 // The type sent is a frame that has been written or is about to be written. The reader waits for

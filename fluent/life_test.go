@@ -19,7 +19,7 @@ type fakeLife struct {
 	mu         sync.Mutex
 	answers    map[*batch.Batch]batch.Outcome
 	order      []*batch.Batch
-	changed    chan struct{} // closed at the next answer
+	changed    chan struct{} // closed at the next outcome
 	over       bool
 	err        error
 	violations []string
@@ -138,7 +138,7 @@ func (p *testClient) close() {
 type result struct {
 	batch.Outcome
 	answered bool
-	err      error // error of Open or End, if some batches have no answer
+	err      error // error of Open or End, if some batches have no outcome
 }
 
 // settled returns the indexes of the records that need not be sent again, of a batch of n records.

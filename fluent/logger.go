@@ -288,7 +288,8 @@ func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
-// complete adds the records that Post did not pass to the output to a, the account of the output.
+// complete returns a, the account of the output, plus the records that Post did not pass to the
+// output.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc

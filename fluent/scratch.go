@@ -33,7 +33,7 @@ var scratch = newScratch(false)
 // is used after it was returned.
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
-		// The sizes are powers of four, the size of a frame by default, and the size of a window of
+		// The sizes are powers of four, the default size of a frame, and the size of a window of
 		// such frames.
 		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
 		NoZero:      true, // only written bytes are read

@@ -103,8 +103,8 @@ type health struct {
 // is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
 const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip skips the server for at most minSkip, and at least half of that. Both times double with each
-// consecutive call before this one, of which there were n, up to maxSkip.
+// skip causes the server to be skipped for a random time between d/2 and d, where d is minSkip for
+// n = 0. It doubles with n, the number of consecutive calls before this one, up to maxSkip.
 func (h *health) skip(minSkip, maxSkip time.Duration, n int) {
 	d := backoff.Ceil(minSkip, maxSkip, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
@@ -348,8 +348,8 @@ func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	return maxSizes
 }
 
-// proven returns a payload size, in bytes. A frame that is larger is sent to server i alone: the
-// next frame waits for its acknowledgement. See session.putInOrder for the reason.
+// proven returns a payload size, in bytes. If a frame to server i is larger, the next frame waits
+// for the acknowledgement of that frame. See session.putInOrder for the reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 //
 //	serving ──a preferred server is back, or a weighted one is next──▶ leaving
 //
-// The last phase is over. It follows every phase except begun when the connection has ended, was
+// From every phase except begun, a session enters the phase over when the connection has ended, was
 // idle or does not respond, and when the session is closed.
 type phase uint8
 
@@ -31,8 +31,8 @@ const (
 	probing               // the first message will show whether the server keeps the connection open
 	oneBatch              // one batch is sent; each message of it uses a separate connection
 	serving               // batches are pipelined
-	leaving               // Send refuses batches; answers still arrive
-	over                  // Send refuses batches, and no answers arrive
+	leaving               // Send accepts no batches; acknowledgements still arrive
+	over                  // Send accepts no batches, and no acknowledgements arrive
 )
 
 // enterLocked is the only function that sets the phase. The caller holds s.mu.
@@ -74,7 +74,7 @@ type session struct {
 	mu    sync.Mutex // guards the fields below; no other lock is acquired under it
 	phase phase
 	conn  *conn
-	jobs  []*job // batches without an answer, in the order of Send
+	jobs  []*job // batches without an outcome, in the order of Send
 	// pending contains the unacknowledged frames, in the order of writing. Frames are numbered from
 	// 0. pending[i] has the number base+i, and byID maps ids to numbers.
 	pending          []sent
@@ -296,7 +296,7 @@ func (s *session) write(j *job, from int) {
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
-	j.writing = taken // otherwise the reader answers the job
+	j.writing = taken // otherwise the reader reports the outcome
 	switch {
 	case err == nil:
 	case !s.ended: // the reader reads until readDeadlineAfter and then ends the session

@@ -267,8 +267,8 @@ const (
 	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
 )
 
-// If a process is killed, no record is lost for which Post had returned. The next process delivers
-// these records with their tags, or writes them as JSON.
+// If a process is killed, the records for which Post had returned are not lost. The next process
+// delivers these records with their tags, or writes them as JSON.
 func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	if dir := os.Getenv(envKillDir); dir != "" {
 		postUntilKilled(dir)

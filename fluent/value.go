@@ -227,7 +227,7 @@ func (s *valuer) noteLevels(b []byte, n int) {
 	}
 }
 
-// addPath adds the path of the value at which the walk has ended to err. The result wraps
+// addPath returns err with the path of the value at which the walk has ended. The result wraps
 // ErrTooLarge or ErrValue.
 func (s *valuer) addPath(err error) error {
 	if !errors.Is(err, ErrTooLarge) {

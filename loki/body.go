@@ -386,7 +386,8 @@ func (w *bodyWalker) errorKey(unique bool, key string) string {
 	return key
 }
 
-// key stores key in the innermost object, after making it unique, and returns it.
+// The method key makes the parameter key unique in the innermost object, stores it there and
+// returns it.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
 	for w.names().Has(key) {

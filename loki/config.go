@@ -266,8 +266,8 @@ type Limits struct {
 	//   - "dead-letter": they are refused and go to the dead letters, if configured.
 	//   - "drop": they are refused and do not go to the dead letters.
 	//   - "now": they are sent with the present time. The original time is in the
-	//     metadata original_time (RFC 3339). If several records in a row are too old,
-	//     the event too-old reports only the first.
+	//     metadata original_time (RFC 3339). The event too-old reports this,
+	//     at most once in 10 minutes.
 	//
 	// Default "dead-letter".
 	TooOld string `yaml:"too_old"`

@@ -105,8 +105,8 @@ func (s *Driver) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
-// Open begins a session. It neither blocks nor fails because of the network, because the first push
-// makes the connection.
+// Open begins a session. The connection is made by the first push, so Open neither blocks nor fails
+// because of the network.
 func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
 		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
@@ -116,11 +116,11 @@ func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // AppendLine appends an entry with the given line to dst, for programs that forward the lines of
-// other programs. The Config determines which labels, metadata and tenant are taken from attrs;
-// they are not written into the line. If t is zero, the entry gets the current time. If the level
-// is [batch.NoLevel], the entry gets no level label. AppendLine fails if the entry is larger than
-// 256 MiB. It does not retain its arguments. The record does not pass through a Router, so options
-// such as forebay.RedactKeys have no effect on it.
+// other programs. The Config determines which labels, metadata and tenant are taken from attrs. The
+// attributes are not written into the line. If t is zero, the entry gets the current time. If the
+// level is [batch.NoLevel], the entry gets no level label. AppendLine fails if the entry is larger
+// than 256 MiB. It does not retain its arguments. The record does not pass through a Router, so
+// options such as forebay.RedactKeys have no effect on it.
 func (s *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }

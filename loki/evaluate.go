@@ -25,9 +25,10 @@ type evaluator struct {
 	r *encode.Record
 }
 
-// attrs evaluates attrs, which belong to the given node of the tree of picks. It visits the same
-// attributes as encoder.walk. It does not modify the slice, and returns the slice itself if nothing
-// was evaluated. depth is the number of enclosing groups.
+// The method attrs evaluates the attributes in the slice attrs. The parameter node belongs to these
+// attributes in the tree of picks. The same attributes are visited as by encoder.walk. The slice is
+// not modified; it is returned itself if nothing was evaluated. depth is the number of enclosing
+// groups.
 func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {

@@ -122,7 +122,8 @@ func (s *bufStack) alloc(own []byte, n int) []byte {
 	return b[:0]
 }
 
-// release returns the memory b to the pool, unless b is the buffer own or empty.
+// release returns the memory b to the pool. It does nothing if b is the buffer own or has no
+// memory.
 func (s *bufStack) release(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)

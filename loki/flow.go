@@ -82,8 +82,8 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	return shares
 }
 
-// parallel calls f(0) to f(n-1), in this order, in up to Concurrency goroutines. It waits for all
-// calls.
+// parallel starts the calls f(0) to f(n-1) in this order, at most Concurrency at the same time, and
+// waits for all of them.
 func (s *client) parallel(n int, f func(int)) {
 	if n == 1 {
 		f(0)

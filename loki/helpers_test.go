@@ -220,9 +220,9 @@ func (e *encoded) send() *sendResult {
 	return sendIn(e.t, context.Background(), e.s, e.as(e.s.Encoder().Codec()))
 }
 
-// deliver sends all records like package deliver. It waits between attempts, and sends the records
-// that are neither stored nor refused again, in order, and in parts if the advice requires it. It
-// returns the indexes of the refused records.
+// deliver sends all records like package deliver. It waits between attempts. Records that are
+// neither stored nor refused are sent again, in order, and in parts if the advice requires it. The
+// result contains the indexes of the refused records.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
 	whole := e.as(e.s.Encoder().Codec())

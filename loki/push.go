@@ -13,7 +13,7 @@ import (
 type outcome uint8
 
 const (
-	open    outcome = iota // not settled: may be sent again
+	open    outcome = iota // neither stored nor refused: may be sent again
 	stored                 // Loki has stored it
 	refused                // Loki will never accept it
 )
@@ -130,7 +130,7 @@ type push struct {
 	// "drop".
 	noDeadLetter map[int32]bool
 	restamped    map[int32]bool        // records that got the current time
-	movedKeys    map[int32][]recordKey // keys of a record in client.moves, removed when it is settled
+	movedKeys    map[int32][]recordKey // keys of a record in client.moves, removed when its outcome is known
 }
 
 // newPush returns an empty push.

@@ -31,8 +31,8 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
 	for i := range segs {
-		// The headers are allocated at once. If heads grew later, the headers to which spans refers
-		// would move.
+		// All headers are allocated together. If heads grew later, the headers to which spans
+		// refers would move.
 		n += before + len(segs[i].st.labels)
 	}
 	heads := slices.Grow(b.heads[:0], n)
@@ -55,8 +55,8 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 				r++
 				n += len(p.recs[r].data)
 			}
-			// Because the field next of each record is true, their bytes are contiguous, in one run
-			// of the batch.
+			// The field next of these records is true, so their bytes are contiguous, in one run of
+			// the batch.
 			b.spans = append(b.spans, unsafe.Slice(unsafe.SliceData(first), n))
 			entries += n
 		}
@@ -222,7 +222,7 @@ func (s *client) do(req *http.Request) (*http.Response, error) {
 }
 
 // panicked returns the error for an HTTP client that has panicked with the value v. MaybeStored is
-// true, because the client may have sent the request before.
+// true, because the client may have sent the request before the panic.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

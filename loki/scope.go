@@ -22,8 +22,8 @@ import (
 type scope struct {
 	e     *encoder
 	inner encode.Scope // the scope of the line
-	// The field node belongs to the innermost group in the tree of picks. It is nil if none of the
-	// group's attributes is used outside the line.
+	// The field node refers to the innermost group in the tree of picks (see the type pick). It is
+	// nil if none of the group's attributes is used outside the line.
 	node *pick
 	// The field path is the prefix of metadata names: the names of the open groups, each followed
 	// by a dot.
@@ -347,7 +347,8 @@ func (e *encoder) stream(p *picked, level int) *stream {
 
 // demoteExceeded is called before a new stream is created, because only a new stream can have a new
 // label value. It adds the label values of p to the counters of their labels. Labels with too many
-// values become metadata, and an event reports each of them. The result is true if there are any.
+// values become metadata, and an event reports each of them. The result reports whether any label
+// became metadata.
 func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false

@@ -216,8 +216,8 @@ func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 
 // spare returns the stream that receives the records of st while Loki does not accept st, or nil if
 // there is none. level is the level of the records. The spare stream has the same tenant and level,
-// but no labels from attributes. If Loki does not accept that stream either, spare returns a stream
-// that Loki has accepted before, that of the nearest level.
+// but no labels from attributes. If Loki does not accept that stream either, spare chooses among
+// the streams of other levels that Loki has accepted before, and returns that of the nearest level.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
 	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.levelLabels[level]...)) }

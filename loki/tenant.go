@@ -72,7 +72,7 @@ type pace struct {
 }
 
 const (
-	// If a request has a single record of stuckLength bytes or more, it is refused permanently
+	// A record of stuckLength bytes or more that is alone in its request is refused permanently
 	// after stuckRefusals refusals during stuckPeriod. Other senders may use up the rate, but
 	// rarely so often. A shorter record is sent again without a limit, because it fits into the
 	// capacity that other senders leave.

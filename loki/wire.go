@@ -126,9 +126,9 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. It
-// is the parameter wire, the value in the Config, unless an earlier process with another Config has
-// encoded the entries.
+// requestWire returns the format of requests with entries of form f, as a value of Config.Wire.
+// Usually this is the parameter wire, the value in the Config. It differs if an earlier process
+// with another Config has encoded the entries.
 func (f form) requestWire(wire string) string {
 	switch f {
 	case formOf(wire):
@@ -168,8 +168,8 @@ func (f form) parse(rec []byte) (entry, bool) {
 }
 
 // check returns the length in bytes of the line of a record, and whether the record looks like an
-// entry. In JSON form, escapes are longer than the characters they represent. The length includes
-// escapes, unless it would then exceed limit.
+// entry. In JSON form, the length includes escapes, which are longer than the characters they
+// represent. If it would exceed limit, the result is the length without escapes.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
 		return checkProto(rec)
