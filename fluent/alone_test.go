@@ -156,7 +156,7 @@ func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 }
 
 // Without acknowledgements, all messages to a server that keeps connections open use one
-// connection. Only the first message waits for the probe time.
+// connection. The client waits for the probe time only after the first message.
 func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	}
 }
 
-// The probe time grows up to probeMax if a server repeatedly closes connections after the end of
-// the probe.
+// The probe time is how long the client waits for a server to close the connection after the first
+// message. It grows, up to probeMax, if the server repeatedly closes the connection later.
 func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)

@@ -385,7 +385,7 @@ func TestEqualBatchesInFlightGetDifferentChunkIDs(t *testing.T) {
 	r.check(t)
 }
 
-// An acknowledgement settles only the chunk with its id. Acknowledgements may arrive in another
+// An acknowledgement applies only to the chunk with its id. Acknowledgements may arrive in another
 // order, several times or with unknown ids.
 func TestAckSettlesOnlyItsChunk(t *testing.T) {
 	step := make(chan struct{})

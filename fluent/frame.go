@@ -357,7 +357,7 @@ func makeID(a, b uint64) (id chunkID) {
 }
 
 // next returns another id, for a frame whose id is already in use by an unacknowledged frame. This
-// happens if two batches contain equal records without tickets.
+// happens if two batches contain equal records without tickets (sequence numbers).
 func (id chunkID) next() chunkID {
 	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
 	base64.StdEncoding.Decode(raw[:], id[:])

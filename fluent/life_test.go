@@ -141,7 +141,8 @@ type result struct {
 	err      error // error of Open or End, if some batches have no outcome
 }
 
-// settled returns the indexes of the records that need not be sent again, of a batch of n records.
+// settled returns the indexes of those records of a batch that need not be sent again. n is the
+// number of records of the batch.
 func (r *result) settled(n int) (indexes []int) {
 	for i := range n {
 		if r.answered && !r.Open.Has(i) {

@@ -16,8 +16,8 @@ import (
 )
 
 // A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. As the
-// size of a message, fluentd takes the number of bytes read since the previous message. They may
-// include parts of the neighboring messages.
+// size of a message, fluentd takes the number of bytes read since the previous message. These bytes
+// may include parts of the neighboring messages.
 type chunkMeter struct {
 	net.Conn
 	rng  *rand.Rand

@@ -178,7 +178,8 @@ func (r *roster) noteSelected(i int) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			// When the skipped server is available again, it only receives its usual share.
+			// Without credit, a skipped server receives only its usual share when it is available
+			// again.
 			r.health[k].credit = 0
 		}
 	}

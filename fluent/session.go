@@ -336,8 +336,8 @@ func (s *session) put(j *job, from, to int) error {
 // putInOrder writes the frames of a registered job, beginning with the frame that has the index
 // from. A server may discard a frame that is too large for it, and still accept the next frame of
 // the same tag. Records would then arrive out of order. Therefore, if a frame is larger than any
-// frame that the server has recently accepted, the next frame is not written before its
-// acknowledgement.
+// frame that the server has recently accepted, the next frame is not written before the
+// acknowledgement of the larger frame.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
@@ -686,8 +686,8 @@ func (s *session) checkServer() {
 // Config.Dial ignores both its deadline and Close.
 const closeGrace = 50 * time.Millisecond
 
-// Close closes the connection. Batches without an outcome are sent again in the next session. It
-// implements [deliver.Session].
+// Close closes the connection. Batches whose outcome was not reported are sent again in the next
+// session. It implements [deliver.Session].
 func (s *session) Close() {
 	s.stop()
 	s.mu.Lock()

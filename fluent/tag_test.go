@@ -77,7 +77,7 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 
 // If the tag table is full, records contain their tags and are still delivered. This holds for a
 // Logger and a Router, in every mode, and for delivery through a spool, a crash-safe file or a
-// fallback, and as JSON.
+// fallback. Records that are converted to JSON also keep their tags.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {

@@ -368,8 +368,8 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 }
 
 // errorKey returns and stores a unique key for an error, like ensureUnique. An error can have
-// additional keys, which consist of its key and a suffix. errorKey selects a key for which these
-// are also unused, and stores them.
+// additional keys, which consist of its key and a suffix. errorKey selects a key for which the
+// additional keys are also unused, and stores them.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {

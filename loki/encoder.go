@@ -249,8 +249,8 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
 // appendStream appends the definition of a stream: its tenant and labels in the form in which files
-// store them. If tenant is nil, it is the tenant of the Config. The parameter values contains the
-// label values by slot.
+// store them. A nil tenant means the tenant of the Config. The parameter values contains the label
+// values by slot.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }

@@ -35,7 +35,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 		a := &attrs[i]
 		switch a.Value.Kind() {
 		case slog.KindAny:
-			// If no method of the user is called, the value may be evaluated twice.
+			// Evaluating a value twice is harmless if no method of the user is called.
 			if !t.e.values.CallsMethods(a.Value.Any()) {
 				break
 			}

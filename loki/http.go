@@ -85,8 +85,8 @@ func (h *headers) readToken(now time.Time, force bool) error {
 	return nil
 }
 
-// get returns the headers for a tenant and a value of Config.Wire. If tenant is "", it is the
-// tenant of the Config. The caller must not modify the headers, because requests share them.
+// get returns the headers for a tenant and a value of Config.Wire. An empty tenant means the tenant
+// of the Config. The caller must not modify the headers, because requests share them.
 func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant

@@ -20,7 +20,7 @@ const noLevel = -1
 
 // metaName returns the name of an attribute in structured metadata. It sanitizes the name like a
 // label name and then simplifies it like Loki (otlptranslator.LabelNamer). Loki replaces several
-// "_" by one, so two names can become equal. It responds with 500 to a name that consists only of
+// "_" by one, so two names can become equal. Loki responds with 500 to a name that consists only of
 // "_".
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 

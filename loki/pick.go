@@ -152,7 +152,7 @@ type picked struct {
 // allocate.
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
 
-// getPicked returns an empty value for the given number of slots. The caller must call free.
+// getPicked returns an empty picked value for the given number of slots. The caller must call free.
 func getPicked(slots int) *picked {
 	p := pickedPool.Get().(*picked)
 	if cap(p.labels) < slots {

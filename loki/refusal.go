@@ -60,7 +60,7 @@ type entryLimit struct {
 	line, pairs, bytes int
 }
 
-// noLimit is the value of a field of an entryLimit that does not apply.
+// noLimit is the value of those fields of an entryLimit that do not apply.
 const noLimit = math.MaxInt
 
 // notRefused marks an entry that was not refused. It is not a reason of [Stats].
@@ -85,8 +85,8 @@ var (
 	longText    = lazy.Regexp(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
 	metaText    = lazy.Regexp(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
-	// streamText matches the labels of a stream. They are removed before likeText is counted,
-	// because label values may contain any text.
+	// streamText matches the labels of a stream. Matches are removed before the occurrences of
+	// likeText are counted, because label values may contain any text.
 	streamText = lazy.Regexp(`stream ` + inLabels)
 
 	// labelsText matches errors about the labels of a stream.
@@ -98,7 +98,7 @@ var (
 // added to them.
 var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
-// likeText follows the number of equal messages in the text (see likes).
+// In the text of a response, likeText follows the number of equal messages (see likes).
 var likeText = []byte(" errors like: ")
 
 // parseRefusals parses the text of a response with status 400. The parameter whole reports whether
@@ -107,8 +107,9 @@ var likeText = []byte(" errors like: ")
 // itself is nil if a refusal cannot be assigned to a segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
-	// The variable messages counts the messages, and counted those messages that contain a number
-	// of entries. named is true if any message names an entry.
+	// The variable messages is the number of messages. The variable counted is the number of those
+	// messages that contain a number of entries. The variable named is true if any message names an
+	// entry.
 	messages, counted, named := 0, 0, false
 	// The function seen is called for a message about n entries of the stream with the given
 	// labels. It returns the refusals of that stream, and the number n.

@@ -193,9 +193,9 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	return out
 }
 
-// do sends req and returns the response, like http.Client.Do. If the client has no cookie jar and
-// no timeout, do calls the transport directly: http.Client would allocate memory for following
-// redirects, which is disabled. After RoundTrip, do checks the result like http.Client.
+// do sends req and returns the response, like http.Client.Do. It calls the transport directly if
+// the client has no cookie jar and no timeout, because http.Client would allocate memory for
+// redirects, which are not followed. After RoundTrip, the result is checked like in http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it
