@@ -157,8 +157,8 @@ func accountRound(t *testing.T, seed uint64) {
 	if n := uint64(len(dead.all())); n != a.Dropped[batch.Poison] {
 		fail("%d dead letters: %s", n, a)
 	}
-	// A record counts as dropped or pending if it did not arrive, was not offered to the handler
-	// and is no dead letter.
+	// A record that neither arrived nor was offered to the handler nor became a dead letter must be
+	// reported as dropped or pending.
 	seen := map[uint64]bool{}
 	for _, tickets := range [][]uint64{arrived, dead.all(), handler.all()} {
 		for _, ticket := range tickets {
@@ -170,8 +170,8 @@ func accountRound(t *testing.T, seed uint64) {
 	if nowhere > missing {
 		fail("%d records did not arrive anywhere, the account reports %d as dropped or pending: %s", nowhere, missing, a)
 	}
-	// The spool contains at least the records that the account reports as pending there. It may
-	// contain more, because a record that was settled before an older one is acknowledged later.
+	// The spool may contain more records than the account reports as pending there, because it
+	// acknowledges records in order: a settled record stays until all older ones are settled.
 	if p := store.Account().Pending.Total(); o.spill != nil && p < a.Pending.Spill {
 		fail("%d records are in the spool: %s", p, a)
 	}
@@ -319,7 +319,7 @@ func TestAllocs(t *testing.T) {
 	mustClose(t, x)
 }
 
-// A lightLog leases the same batch repeatedly, without allocations.
+// A lightLog is a log that always hands out the same batch, without allocations.
 type lightLog struct {
 	b    *batch.Batch
 	room chan struct{} // capacity: the number of waiting leases
@@ -365,7 +365,7 @@ func (g *lightLog) Open() int           { return 0 }
 func (g *lightLog) Settle(int) bool     { return true }
 func (g *lightLog) Release()            {}
 
-// BenchmarkSend measures the delivery of a batch of one slab of 64 KiB.
+// BenchmarkSend measures the delivery of a batch that fills a slab of 64 KiB.
 func BenchmarkSend(b *testing.B) {
 	for name, o := range map[string]Options{"memory": {}, "spool": {spill: &testkit.Spill{}}} {
 		b.Run(name, func(b *testing.B) {
@@ -418,7 +418,8 @@ func TestSendBesideShutdown(t *testing.T) {
 	}
 }
 
-// OldestAge is the age of the oldest open record, even if other records of its batch are settled.
+// OldestAge is the age of the oldest undelivered record, even if other records of its batch are
+// delivered.
 func TestOldestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()

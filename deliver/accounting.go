@@ -20,9 +20,9 @@ type accounting struct {
 	suspects uint64
 }
 
-// enter accounts for the records of e that the outcome o settles or refuses. handler is set if o came
-// from the error handler. It returns the numbers of open records, which e keeps, and of refused ones.
-// If none is open, the caller removes e from the queue.
+// enter accounts for the records of e that the outcome o settles or refuses. The parameter handler
+// is true if o came from the error handler. enter returns how many records are still open, which
+// stay in e, and how many were refused. If none is open, the caller must remove e from the queue.
 func (k *accounting) enter(e *entry, o *batch.Outcome, handler bool) (open, refused int) {
 	b, n := e.b, e.b.Len()
 	open, refused = o.Open.Len(n), o.Refused.Len(n)
@@ -38,7 +38,7 @@ func (k *accounting) enter(e *entry, o *batch.Outcome, handler bool) (open, refu
 		size -= bad.Bytes()
 		k.refuse(e.h.lease, bad, o.Refusal)
 	}
-	// Unnamed may include gap markers, which are not in taken.
+	// Outcome.Unnamed may count gap markers, which the variable taken does not count.
 	unnamed := min(uint64(o.Unnamed), taken)
 	if unnamed > 0 {
 		k.countRefused(unnamed, o.Refusal)
@@ -77,7 +77,7 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	return n
 }
 
-// refuse accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
+// refuse accounts for the records of b as refused ([batch.Poison]) and queues dead letters with
 // them.
 func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
 	why = cause(why)
@@ -96,8 +96,8 @@ func (k *accounting) countRefused(n uint64, why error) {
 }
 
 // expire drops records that are older than RetryOptions.MaxAge, but only while the destination
-// fails or their stream is held. held is set if any stream is held. The check is made once a
-// second, or ten times per MaxAge if that is more often.
+// fails or does not accept the stream of the record. The parameter held is true if the destination
+// holds any stream. The check is made once a second, or ten times per MaxAge if that is more often.
 func (k *accounting) expire(now time.Time, held bool) {
 	age := k.set.opt.Retry.MaxAge
 	failing := k.health.failing()
@@ -107,7 +107,8 @@ func (k *accounting) expire(now time.Time, held bool) {
 	k.sweepAt = now.Add(max(time.Millisecond, min(time.Second, age/10)))
 	var n uint64
 	for _, e := range slices.Clone(k.queue.ring) {
-		// Entries that the session or the handler has are left to their answers.
+		// An entry that is in flight or at the handler is skipped, because the answer decides about
+		// its records.
 		if failing && e.place == waiting || e.place == parked && (failing || e.suspect == nil) {
 			n += k.expireEntry(now, e)
 		}
@@ -118,9 +119,9 @@ func (k *accounting) expire(now time.Time, held bool) {
 }
 
 // expireEntry drops the records of e that are too old, and returns their number. The age of a
-// record counts from the time of the record. If that time is unknown, or was already too old when
-// the outlet started, the age counts from the arrival of e, because all records of an archive would
-// expire at once if it did not.
+// record counts from its timestamp. If it has none, or if the timestamp was already too old when
+// the outlet started, the age counts from the arrival of e. Otherwise all records read from an
+// archive would expire at once.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	limit := now.Add(-k.set.opt.Retry.MaxAge)
 	unknown := e.since.Before(limit)

@@ -34,8 +34,8 @@ func (a *appendFile) open() error {
 	if err := endLine(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	// The old file is closed last. If opening fails, the handle to the old file is kept for the
-	// next attempt.
+	// The old file is closed only now, so that the handle to it is kept if opening the new one
+	// fails.
 	if a.f != nil {
 		_ = a.f.Close()
 	}
@@ -70,8 +70,8 @@ func (a *appendFile) Write(p []byte) (int, error) {
 	return a.f.Write(p)
 }
 
-// Close syncs the file to stable storage, if its kind supports that, and closes it. It may be
-// called twice.
+// Close syncs the file to stable storage, unless its kind does not support that (a pipe), and
+// closes it. It may be called twice.
 func (a *appendFile) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hung is a destination and a spill with a call that hangs until the channel until is closed. The
-// field at names that call; with "everywhere", all calls hang.
+// A hung is both a destination and a spool. The call that the field at names hangs; if at is
+// "everywhere", each call hangs. Hanging calls return when the test closes the channel.
 type hung struct {
 	at string
 	testkit.Spill

@@ -6,8 +6,8 @@ import "time"
 const budgetBurst = 10
 
 // A budget limits the share of retries in the traffic to a destination, so that retries do not keep
-// an overloaded destination down. During a time t with s successful Sends it permits at most
-// ratio·s + rate·t + 10 retries. Further retries wait. The probes of an open circuit do not count
+// an overloaded destination down. It permits at most ratio·s + rate·t + 10 retries in a period of t
+// seconds with s successful Sends. Further retries wait. The probes of an open circuit do not count
 // as retries.
 //
 // It is a token bucket: each success adds ratio tokens, each second adds rate tokens, and each

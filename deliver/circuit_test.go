@@ -14,10 +14,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// The circuit changes its state as stated in the fields steps and states. Each letter of steps is
-// the response of the destination to the next attempt: o accepts all, x fails, r refuses all by
-// index, p accepts a part, f fails with 401, e ends the session. The letter of states at the same
-// position is the state of the circuit after that attempt.
+// Each letter of the string steps is the response of the destination to the next attempt: o accepts
+// all records, x fails, r refuses all by index, p accepts a part, f fails with 401, e ends the
+// session. The letter at the same position in the string states is the state of the circuit after
+// that attempt.
 func TestCircuitTransitions(t *testing.T) {
 	for _, tt := range []struct{ name, steps, states string }{
 		{"five in a row open", "xxxxx", "ccccO"},

@@ -6,8 +6,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// allLeased is called when no further batch will be added. The machine does not end before this
-// call.
+// allLeased is called when the log has handed out its last batch. The machine does not end before
+// this call.
 func (m *machine) allLeased() {
 	m.end.last = true
 	if m.end.stage == running {
@@ -27,7 +27,7 @@ func (m *machine) endBy(now, deadline time.Time) {
 	}
 }
 
-// beLate ends the destination's share of the time of Close, and gives up its session.
+// beLate makes Close stop waiting for the destination, and gives up the session.
 func (m *machine) beLate() {
 	if m.end.stage < late {
 		m.end.enter(late)
@@ -35,7 +35,7 @@ func (m *machine) beLate() {
 	}
 }
 
-// beOver ends the destination's and the handler's share of the time of Close.
+// beOver makes Close stop waiting for the destination and for the handler.
 func (m *machine) beOver() {
 	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
@@ -44,7 +44,8 @@ func (m *machine) beOver() {
 }
 
 // finished reports whether everything is delivered, including the records in the spool. An open
-// circuit does not end Close early: the destination may recover within its share of the time.
+// circuit does not end Close early, because the destination may recover before Close stops waiting
+// for it.
 func (m *machine) finished() bool {
 	return m.sess.awaited == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
 }
@@ -63,9 +64,10 @@ func (m *machine) finish() action {
 	return action{do: doWait}
 }
 
-// abandon ends the machine although the session has not closed. The memory that the session may read
-// does not change until it has closed. abandon returns true if the caller must still ask the session
-// to close, because a call of the spool took too long.
+// abandon ends the machine although the session has not closed. The session may still read its
+// batches, so their memory stays unchanged until it has closed. The result is true if the session
+// was not asked to close yet, as when a call of the spool took too long; the caller must then ask
+// it.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {
@@ -75,9 +77,9 @@ func (m *machine) abandon() (end bool) {
 }
 
 // save settles the remaining records without the destination, oldest first, so that the spool gets
-// them in order. It offers each entry to the handler and then to the spool. A record that neither
-// accepts stays in crash-safe memory (lease.Keeps) or is dropped. A dropped record counts as
-// unknown if it was given to a session that did not answer.
+// them in order. Each entry is offered to the handler and then appended to the spool. If neither
+// accepts it, its records stay in crash-safe memory (lease.Keeps) or are dropped. A dropped record
+// counts as unknown if it was given to a session that did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Commit returns when no record accepted before it is in memory only. With a spool or a handler, it
-// returns while the destination is down. Without them, it returns when the destination accepts
-// records again.
+// Commit returns when every record accepted before the call is delivered, handled or in the spool.
+// So with a spool or a handler it returns while the destination is down, and otherwise when the
+// destination accepts records again.
 func TestCommit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		traits        deliver.Traits

@@ -12,8 +12,8 @@ import (
 // A Destination may also have the methods Flush(context.Context) error, to pass on buffered data,
 // Sync() error, to sync it to stable storage, and Close(context.Context) error, to release its
 // resources. [Output.Flush] calls Flush, and [Output.Sync] calls Flush and Sync, while no other
-// call of the driver is in progress. At the end each of the three is called once, in this order,
-// after the last session.
+// call of the driver is in progress. After the last session has closed, the outlet calls Flush,
+// Sync and Close once each, in this order.
 //
 // The outlet has at most one session open and makes one call at a time. A panic or a runtime.Goexit
 // of a driver counts as a failure of its session.
@@ -30,14 +30,16 @@ type Destination interface {
 // A Session is the lifetime of one connection, or of a client that manages several connections. Its
 // methods are called from one goroutine, one at a time.
 type Session interface {
-	// Send sends b. If it returns nil, the session reports the outcome through [Life.Answer], once,
-	// from any goroutine, also before Send returns. If it returns an error, nothing of b was sent
-	// and the session accepts no more records: the outlet waits for the outstanding answers, and
-	// opens a new session. A session ends itself this way, for example to move to a better server.
-	// A session whose connection was lost calls [Life.End].
+	// Send sends b. If it returns nil, the session must report the outcome through [Life.Answer],
+	// once, from any goroutine, possibly before Send returns.
 	//
-	// The records of b stay valid until its answer or, without one, until Close has returned. b
-	// itself may be kept to answer it.
+	// If Send returns an error, nothing of b was sent and the session accepts no more records. The
+	// outlet then waits for the outstanding answers and opens a new session. A session can return
+	// an error to move to a better server, for example. It reports a lost connection through
+	// [Life.End] instead.
+	//
+	// The records of b stay valid until the session answers b. Without an answer they stay valid
+	// until Close has returned. The session may keep b itself to answer it.
 	Send(b *batch.Batch) error
 	// Close ends the session. After it has returned, the session must not read any batch. The
 	// context of the Life ends before Close is called.
@@ -47,25 +49,25 @@ type Session interface {
 // Life is the interface through which a session reports to its outlet. Its methods may be called
 // from any goroutine and never block.
 type Life interface {
-	// Context ends with the session. Its cause wraps context.DeadlineExceeded if Close
-	// ran out of time.
+	// Context ends with the session. If [Output.Close] ran out of time, the cause of the context
+	// wraps context.DeadlineExceeded.
 	Context() context.Context
 	// Answer reports the outcome of b. Only the first answer to a batch counts, and an answer after
-	// End is ignored. After an answer with open records no Send begins before all batches are
-	// answered. If a Send has already begun, the driver must not store records that follow the open
-	// ones, but must answer that they are open, too.
+	// End is ignored. If the outcome has open (undelivered) records, no further Send begins before
+	// all batches in flight are answered. The driver must not store any later record of a Send in
+	// progress, but must report it as open, too. Otherwise records would arrive out of order.
 	Answer(b *batch.Batch, o batch.Outcome)
-	// End ends the session because of err; nil means a clean end. If records are waiting, the clean
-	// end of a session that settled nothing counts as a failure. Batches without an answer are sent
-	// again, in order, in the next session. Only the first call has an effect, and no Send begins
-	// after it. If err was made by [batch.RetryAfter] or [batch.Fatal], the delay or the hold that
-	// it requests is honored.
+	// End ends the session because of err; nil means a clean end. Only the first call has an
+	// effect, and no Send begins after it. Batches without an answer are sent again, in order, in
+	// the next session. A clean end counts as a failure if records are waiting and the session has
+	// settled none. If err was made by [batch.RetryAfter] or [batch.Fatal], it determines when the
+	// next session begins.
 	End(err error)
 }
 
 // Traits describes how a [Destination] is used. The zero value is useful.
 type Traits struct {
-	// Limits are the maximum sizes of the batch of one Send. Zero fields mean no limit.
+	// Limits restricts the size of the batch of one Send. Zero fields mean no limit.
 	Limits batch.Limits
 	// Window is the maximum number of batches in flight. Default 1.
 	Window int
@@ -80,17 +82,18 @@ type Traits struct {
 	// If sessions end repeatedly at one batch, the outlet does not search that batch for the record
 	// at fault, unless an answer asks for the search ([batch.Search]). Default false.
 	Inline bool
-	// Refused is called with records that are permanently refused, by an answer of a session or
-	// after the search, before they become dead letters, on the goroutine that writes the dead
-	// letters. A driver can use it to adapt. It may read b until it returns. Default nil: no call.
+	// Refused is called with each group of permanently refused records, before they become dead
+	// letters. The records were refused by an answer, or found by a search for the records at
+	// fault. The call is made on the goroutine that writes the dead letters. A driver can use it to
+	// adapt to the refusals. It may read b until it returns. Default nil: no call.
 	Refused func(cause error, b *batch.Batch)
-	// Vectors is set if a Send of several slabs needs no more system calls than a Send of a single
-	// slab. Default false.
+	// Vectors is set if a Send of a batch that spans several slabs needs no more system calls than
+	// a Send of one slab. Default false.
 	Vectors bool
 	// Defaults sets the fields of o that are zero to the defaults of this destination, such as
-	// Name, Codec and BufferBytes. Defaults may be called more than once. In the last call, which
-	// [NewOutput] makes before it opens a session, Name and OnError of o have their final values; a
-	// driver that reports events keeps them. Default nil: the defaults of OutputOptions.
+	// Name, Codec and BufferBytes. It may be called more than once. [NewOutput] makes the last call
+	// before it opens a session, with the final values of Name and OnError. A driver that reports
+	// events stores those values. Default nil: the defaults of OutputOptions.
 	Defaults func(o *OutputOptions)
 }
 

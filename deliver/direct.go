@@ -16,7 +16,8 @@ func newDirect(dest Destination) (send func(ctx context.Context, b *batch.Batch)
 	return s.send, s.close
 }
 
-// A direct sends batches to a destination without an outlet. The goroutine that calls send makes the calls of the session.
+// The type direct sends batches to a destination without an outlet. The goroutine that calls its
+// method send makes the calls of the session.
 type direct struct {
 	driver *driver
 	lock   ctxLock // guards the other fields
@@ -60,7 +61,7 @@ var errRefused = errors.New("the session accepts no more records")
 // first, exchange ends the session.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
 	if s.life == nil {
-		// The session has no loop: this goroutine reads its reports.
+		// No outlet reads the reports of this session, so this goroutine reads them.
 		s.life = newLife(context.Background(), s.driver, make(chan struct{}, 1), 0)
 	}
 	l := s.life

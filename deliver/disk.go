@@ -13,9 +13,10 @@ import (
 //
 //	spool   [ out: handed out, not acknowledged | backlog: not handed out ]
 //
-// Batches are acknowledged oldest first, when none of their records is open and no session reads
-// them, because the spool then reuses their memory. While the backlog is not empty, newer records
-// must also pass through the spool, because the order on disk is the order of delivery.
+// After the acknowledgment of a batch the spool reuses its memory. So a batch is acknowledged only
+// when all its records are settled and no session reads them. Batches are acknowledged oldest
+// first. While the backlog is not empty, newer records must also pass through the spool, because
+// the order on disk is the order of delivery.
 type disk struct {
 	set    *settings
 	led    *ledger
@@ -36,8 +37,9 @@ type disk struct {
 // have separate delays, because a full disk can still be read.
 const spillRetry = time.Second
 
-// forget returns the number of the last batch that can be acknowledged: that batch and all older
-// ones have no open records, and no session reads them. ok is false if there is none.
+// forget returns the number of the last batch that can be acknowledged: all records of that batch
+// and of all older ones are settled, and no session reads them. The result ok is false if there is
+// none.
 func (d *disk) forget() (seq uint64, ok bool) {
 	n := 0
 	for n < len(d.out) && d.out[n].parts == 0 && d.out[n].pins == 0 {
@@ -68,8 +70,8 @@ func (d *disk) reportEmpty() {
 	}
 }
 
-// handedOut returns the number of batches in out with at least one entry that is not parked.
-// Batches with only parked entries may wait for hours, and must not use up the window.
+// handedOut returns how many batches in the list out have an entry that is not parked. Other
+// batches may wait for hours, and must not use up the window.
 func (d *disk) handedOut() (n int) {
 	var last *holder // the entries of a batch are next to each other
 	for _, e := range d.queue.ring {
@@ -94,8 +96,8 @@ func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
 
-// pulled adds a batch that the spool has handed out, with its number seq. A batch that the spool
-// has combined has the numbers after that of the previous batch, up to seq.
+// pulled adds a batch that the spool has handed out, with its sequence number. A batch that the
+// spool has combined from several covers all numbers after the previous batch, up to seq.
 func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	h := &holder{lease: out, owner: ofSpool, first: min(d.last()+1, seq), seq: seq}
 	d.out = append(d.out, h)
@@ -115,22 +117,22 @@ func (d *disk) notPulled(now time.Time, err error) {
 // mayAppend reports whether the spool may be called to append a batch now.
 func (d *disk) mayAppend(now time.Time) bool { return d.set.spools() && !now.Before(d.appendAt) }
 
-// staysOut reports whether the spool should hand out e at once after e is appended, so that e keeps
-// its position in the queue. That is the case if e is parked, if an outstanding answer may still
-// settle e, or if the answer to a later entry is outstanding. If the spool has an older batch to
-// hand out, staysOut returns false.
+// staysOut reports whether the spool should hand out e again as soon as e is appended, so that e
+// keeps its position in the queue. That is the case if e is parked, if an outstanding answer may
+// still settle e, or if a later entry is in flight. The result is false if the spool has an older
+// batch to hand out.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
-// spilled processes the result of an Append of e, to which the spool gave the number seq. The
-// parameter out is the batch that the spool handed out after the Append, and got is its number; out
-// may be nil.
+// spilled processes the result of an Append of e, to which the spool gave the number seq. The spool
+// may then have handed out a batch, the parameter out, whose number is the parameter got.
 //
-// If got is seq, the entry refers to out from now on, and its old memory is freed when the session
-// has answered. If got is not seq, the entry leaves the queue, and out, if not nil, is a batch that
-// an earlier process left. If the session has e, it is given up, because the records will be sent
-// again after older ones.
+// Normally out is the batch just appended (got equals seq). Then the entry refers to out from now
+// on, and its old memory is freed when the session has answered. Otherwise the entry leaves the
+// queue, because it will be read from the spool later. An out with another number is a batch that
+// an earlier process left. If the entry is in flight, the session is then given up, because the
+// records of the entry will be sent again, after older ones.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, got uint64, err error) {
 	if err != nil {
 		d.led.readSpill(nil)
@@ -173,13 +175,13 @@ func (d *disk) reason(e *entry) error {
 	return ErrFull
 }
 
-// openUpTo reports whether records are open in batches of the log up to number no, or in batches of
-// the spool up to number seq. Parked records are counted in parkedRecords instead. Flush and Commit
-// wait until no record is open.
-func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
+// openUpTo reports whether records are open in batches of the log with numbers up to logNo, or in
+// batches of the spool with numbers up to seq. Flush and Commit wait until no record is open.
+// Parked records do not count as open; openUpTo returns their number.
+func (d *disk) openUpTo(logNo, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {
-		case e.inMemory() && e.h.no > no || !e.inMemory() && e.h.first > seq:
+		case e.inMemory() && e.h.logNo > logNo || !e.inMemory() && e.h.first > seq:
 		case e.rest == parked:
 			parkedRecords += uint64(e.b.Len())
 		default:

@@ -20,8 +20,9 @@ type driver struct {
 	events    *callback.Reporter
 	delivered func() uint64 // number of records delivered so far
 
-	// calls is held by the goroutine that calls the destination. This may be the goroutine of the
-	// session, of a Flush or Sync or, if the outlet is inline, of the loop.
+	// calls is a lock that is held during each call of the destination. The call is made by the
+	// goroutine of the session or by that of a Flush or Sync. If the outlet is inline, the loop
+	// makes the calls of the session.
 	calls ctxLock
 
 	panics  atomic.Uint64 // number of calls that panicked or called runtime.Goexit
@@ -65,8 +66,8 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// contain calls f and converts a panic into a *panicError. Only the first panic or runtime.Goexit
-// is reported, until a batch is accepted.
+// contain calls f and converts a panic into a *panicError. A panic or runtime.Goexit is reported
+// once; the next one is reported only after a batch was accepted.
 func (d *driver) contain(f func() error) (err error) {
 	returned := false
 	defer func() {

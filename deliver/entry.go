@@ -11,12 +11,14 @@ import (
 
 // A place is where an entry is.
 //
-//	waiting ◀──▶ sent, or offered to the handler; back if records are open or the
+//	waiting ◀──▶ sent, or offered to the handler; it returns if records are open or the
 //	   ▲         │        session has ended
 //	   ▼         │
-//	parked ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
+//	parked ◀─────┘ it is also sent and offered from here
 //
-// An entry is removed when all its records are settled, dropped or in the spool.
+// An entry is parked while its stream is held (the destination does not accept it now), or if its
+// record is a suspect (it may be the reason why sessions end). An entry is removed when all its
+// records are settled, dropped or in the spool.
 type place uint8
 
 const (
@@ -27,13 +29,13 @@ const (
 	removed
 )
 
-// An entry is a group of open records of one holder, in order. At any time either the queue, the
-// session or the handler owns it.
+// An entry is a group of undelivered records of one leased batch, in order. At any time it is in
+// the queue, in flight or at the handler.
 //
 // A leased batch becomes one entry. An entry is divided if only a part of it may be sent, or if a
-// part of it is parked. It shrinks when an answer settles some of its records. So the field b is a
-// view of the lease. The field out, the batch of the session, is another view, which does not
-// change before the answer.
+// part of it is parked. It shrinks when an answer settles some of its records. Therefore the field
+// b is a view of the leased batch. The field out, the batch that the session got, is another view,
+// which does not change before the answer.
 type entry struct {
 	h     *holder
 	b     *batch.Batch
@@ -43,21 +45,22 @@ type entry struct {
 
 	// These fields are for an entry that was given to the session.
 	kind    poison.Kind
-	round   uint64       // round of the session at the time at; see sessionFilter
+	round   uint64       // number of the session's round when it got e; see sessionFilter
 	at      time.Time    // time at which the session got e
 	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // holder of the memory that the session may read
 	unknown bool         // an earlier session got e and did not answer
-	cut     bool         // the circuit limits the batch, so records were split off
+	cut     bool         // records were split off because the circuit limits the size of batches
 
-	tried bool // the handler did not accept e during its share of the time of Close
+	tried bool // the handler was called with e during Close and did not accept all of it
 
 	// These fields are for a parked entry.
 	suspect *poison.Suspect // nil: its stream is held
 	copied  bool            // its bytes count toward Options.ParkedBytes
 
-	// first is the memory of the field h of a leased batch, and own and runs are that of the field
-	// out in the first session. Few batches have more than 5 runs.
+	// The last three fields only save allocations. The field h of a leased batch points to first.
+	// In the first session the field out points to own, which uses the array runs. Few batches have
+	// more than 5 runs.
 	first holder
 	own   batch.Batch
 	runs  [5]layout.Run
@@ -66,7 +69,8 @@ type entry struct {
 // inMemory reports whether the records of e are in memory only.
 func (e *entry) inMemory() bool { return e.h.owner != ofSpool }
 
-// stream returns the stream of the first record of e. It is the stream of all records of a parked e.
+// stream returns the stream of the first record. All records of a parked entry have the same
+// stream.
 func (e *entry) stream() uint32 { return e.b.At(0).Stream }
 
 // fresh returns a view of e.b at a new address. Answers are matched by the address of the batch, so

@@ -107,7 +107,8 @@ func (s *numbers) set(up bool) {
 }
 
 // Processes that use the driver of Example_driver are killed while the server is down or up. Each
-// line whose Write had returned arrives, and first copies arrive in order.
+// line whose Write had returned arrives. Lines may arrive twice, but their first copies arrive in
+// order.
 func TestExampleDriverSurvivesKills(t *testing.T) {
 	if os.Getenv(envDriverDir) != "" {
 		t.Fatal(writeNumbers())

@@ -18,7 +18,7 @@ var down = deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch
 	return batch.FailedOutcome(errors.New("connection refused"))
 })
 
-// fails makes the circuit open at the first failure.
+// fails are the options of a circuit breaker that opens at the first failure.
 var fails = &deliver.BreakerOptions{Failures: 1}
 
 // An Output buffers records in memory and writes them to standard output. Any logger that writes to

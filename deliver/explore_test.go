@@ -33,18 +33,18 @@ type mutant uint8
 
 const (
 	noMutant mutant = iota
-	// mutantNoFence delivers answers of a session that has ended.
+	// mutantNoFence passes answers to the machine after their session has ended.
 	mutantNoFence
-	// mutantFreeAtEnd frees the memory of a session when the session ends, although it has not
-	// closed.
+	// mutantFreeAtEnd frees the memory of a session when it ends, although the session may read
+	// that memory until it has closed.
 	mutantFreeAtEnd
-	// mutantSpillBehind spills waiting batches before those in flight.
+	// mutantSpillBehind moves waiting batches to the spool before the older batches in flight.
 	mutantSpillBehind
-	// mutantEarlyEnd does not report the end of a session before its Open has returned.
+	// mutantEarlyEnd hides the end of a session that ends before its Open has returned.
 	mutantEarlyEnd
-	// mutantRound does not count the round of an answer that is ignored.
+	// mutantRound does not count the round (see sessionFilter) that an ignored answer begins.
 	mutantRound
-	// mutantProbe does not end the probe of a suspect that was accepted.
+	// mutantProbe does not end the probe when the probed record is accepted.
 	mutantProbe
 )
 
@@ -52,7 +52,8 @@ const (
 func (w *simulation) events() (out []event) {
 	add := func(name string, do func()) { out = append(out, event{name, 0, do}) }
 	addAt := func(name string, i int, do func()) { out = append(out, event{name, i, do}) }
-	// addFault adds an event if that kind of fault has occurred less often than lim.may allows.
+	// addFault adds an event that is a fault, unless faults of that kind have reached their limit
+	// in w.lim.
 	addFault := func(of simFault, name string, i int, do func()) {
 		if w.used[of] < w.lim.may[of] {
 			addAt(name, i, func() { w.used[of]++; w.failures++; do() })
@@ -296,8 +297,9 @@ func (w *simulation) firstIsPoisonous() bool {
 	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
 }
 
-// onlyUntestedStreams reports whether each remaining record belongs to a stream that has a suspect
-// and no accepted record. The outlet cannot distinguish such a stream from a full one (ADR 47).
+// onlyUntestedStreams reports whether each remaining record belongs to a stream of which a record
+// is suspected and none was accepted. The outlet cannot tell such a stream from one that the
+// destination does not accept at the moment (ADR 47).
 func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
@@ -400,13 +402,13 @@ func (w *simulation) left() string {
 
 // ---- all states -------------------------------------------------------------
 
-// few limits a counter of consecutive failures to the values that make a difference: above 12,
-// delays and the number of suspects of a held stream do not grow. It bounds the state space,
-// because a silent destination increases the counter without an event.
+// few limits a counter of consecutive failures to 12. A higher count makes no difference, because
+// delays and the number of suspects of a held stream stop growing before. Without the limit a
+// silent destination would make the number of states infinite.
 func few(n int) uint64 { return uint64(min(n, 12)) }
 
-// hashState passes the contents of v to a function: each number, whether each time is after now,
-// and whether each pointer to a batch is set.
+// hashState passes the contents of v to the function n: each number, whether each time is in the
+// future, and whether each pointer to a batch is set.
 func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -634,9 +636,9 @@ var simulations = map[string]simLimits{
 // maxStates exceeds the number of states of each simulation in the table.
 const maxStates = 2_000_000
 
-// TestExplore visits a sample of the states of each simulation, chosen by the seed. With a
-// FOREBAY_TORTURE of 500 or more it visits all states, and each transition in the diagrams of the
-// state types must occur.
+// TestExplore visits a sample of the states of each simulation, chosen by the seed. If the
+// environment variable FOREBAY_TORTURE is 500 or more, it visits all states. Then each transition
+// in the diagrams of the state types must occur.
 func TestExplore(t *testing.T) {
 	seed := testkit.Seed(t)
 	budget := testkit.Rounds(t, race.Fewer(4_000, 20), maxStates) // a single goroutine runs the machine, so the race detector finds little here

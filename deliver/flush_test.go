@@ -204,7 +204,8 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 	})
 }
 
-// If all remaining records are held, Flush returns an error with their number.
+// If the destination holds the streams of all remaining records (accepts none of them now), Flush
+// returns an error with the number of these records.
 func TestFlushBesideHeldRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

@@ -9,15 +9,15 @@ import (
 )
 
 // A flush is a call of Flush or Commit, which waits until everything accepted before it is settled.
-// The loop sends at most one result to ch.
+// The loop sends at most one result to the channel ch.
 type flush struct {
 	ctx    context.Context // the caller stops waiting when it ends
 	ticket uint64          // ticket of the last record accepted before the call
 	ch     chan error      // receives the result; capacity 1
 	kept   bool            // the call is a Commit: records in the spool count as settled, and an open circuit does not end the wait
 
-	leased bool   // everything accepted before the call is leased; no and seq are set
-	no     uint64 // number of the last batch leased from the log before the call
+	leased bool   // the log has handed out everything accepted before the call; the next two fields are set
+	logNo  uint64 // number of the last batch that the log handed out before the call
 	seq    uint64 // number of the last batch of the spool before the call; 0 for a Commit
 
 	probed bool   // this call may cause a probe, or has caused one
@@ -26,9 +26,10 @@ type flush struct {
 
 // flushes are the waiting calls of Flush and Commit. Only the loop uses them.
 //
-// A call has the ticket of the last record accepted before it. It waits in two steps. The first
-// ends when the log has leased everything up to that ticket. The second ends when everything leased
-// so far is settled, in memory and in the spool. Later records do not delay it.
+// A call waits for all records up to its ticket, the sequence number of the last record accepted
+// before the call. First it waits until the log has handed out these records. Then it waits until
+// everything handed out so far is settled, in memory and in the spool. Later records do not delay
+// it.
 type flushes struct {
 	m       *machine
 	waiting []*flush
@@ -45,15 +46,15 @@ func (s *flushes) add(now time.Time, f *flush) {
 // any reports whether any call of Flush or Commit waits.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
-// arrive marks the calls for which the log has leased all records. no is the number of the last
-// leased batch. A Flush also waits for the records that are now in the spool. A Commit does not,
-// because they are stored.
-func (s *flushes) arrive(l log, no uint64) {
+// arrive marks the calls for which the log has handed out all records. The parameter logNo is the
+// number of the last batch that was handed out. A Flush also waits for the records that are now in
+// the spool. A Commit does not, because they are stored.
+func (s *flushes) arrive(l log, logNo uint64) {
 	for _, f := range s.waiting {
 		if f.leased || !l.Leased(f.ticket) {
 			continue
 		}
-		f.leased, f.no = true, no
+		f.leased, f.logNo = true, logNo
 		if f.kept {
 			continue
 		}
@@ -63,13 +64,13 @@ func (s *flushes) arrive(l log, no uint64) {
 	}
 }
 
-// appended is called when a batch was appended to the spool. Its number in the log is no, and its
-// number in the spool is seq. A Flush that waits for the batch in the log now waits for it in the
-// spool.
-func (s *flushes) appended(no, seq uint64) {
+// appended is called when a batch was appended to the spool. logNo is the number of the batch in
+// the log, and seq is its number in the spool. A Flush that waits for the batch in the log now
+// waits for it in the spool.
+func (s *flushes) appended(logNo, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
-		if f.leased && no <= f.no && !f.kept {
+		if f.leased && logNo <= f.logNo && !f.kept {
 			f.seq = seq
 		}
 	}
@@ -88,17 +89,17 @@ func (s *flushes) answer() {
 }
 
 // reached reports whether f need not wait any longer, and returns its result. An open circuit ends
-// a Flush with an error, unless the probe that the Flush caused has no result yet, or the handler
-// may still accept the records. It never ends a Commit.
+// a Flush with an error, with two exceptions: the probe that the Flush caused has no result yet, or
+// the handler may still accept the records. An open circuit never ends a Commit.
 func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
 	circuitOpen := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
-		// While the circuit is open, the log is leased only if the spool or the handler accepts the
-		// records.
+		// While the circuit is open, the loop takes batches from the log only if the spool or the
+		// handler accepts them.
 		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, openError(m.brk.cause)
 	}
-	open, parked := m.disk.openUpTo(f.no, f.seq)
+	open, parked := m.disk.openUpTo(f.logNo, f.seq)
 	switch {
 	case f.kept:
 		return !open && parked == 0 && m.end.stage < late, nil // from the stage late on, some records may be dropped

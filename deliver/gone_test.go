@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A probe divides a batch. The destination answers the first part with Gone, and a later session
-// accepts the rest. The next process does not deliver the dropped first part, although the first
-// process left the whole batch on disk.
+// The circuit probes with the first records of a batch, and the destination answers Gone, so these
+// records are dropped. A later session accepts the rest of the batch. The next process does not
+// deliver the dropped records, although the first process left the whole batch on disk.
 func TestDroppedAsGoneIsNotDeliveredLater(t *testing.T) {
 	for _, on := range []string{"crash-safe slabs", "spool"} {
 		t.Run(on, func(t *testing.T) {

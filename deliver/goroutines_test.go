@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// An output uses one goroutine. A session needs a second one, unless the output is inline and has
-// no spool.
+// An output uses one goroutine. A session needs a second one, unless it answers within Send
+// (inline) and there is no spool.
 func TestGoroutinesOfAnOutput(t *testing.T) {
 	for name, c := range map[string]struct {
 		inline bool

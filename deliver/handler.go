@@ -29,17 +29,19 @@ import (
 // If the Outcome is invalid ([batch.Outcome.Check]), no record was accepted.
 //
 // The handler is called while the circuit is open. It is also called when the memory in front of
-// the destination is about to drop records while the destination accepts none: few slabs are free
-// and calls do not wait for room, or a call has used half of its time limit. If calls wait without
-// a time limit (slab.Block), the handler is called when one has waited for 125 ms and the
-// destination is failing. In these cases it is called until the destination accepts records again.
+// the destination is about to drop records while the destination accepts none: either few slabs are
+// free and writes do not wait for memory, or a write has waited for half of its time limit. If
+// writes wait without a limit (slab.Block), the handler is called when a write has waited for 125
+// ms while the destination is failing. These calls continue until the destination accepts records
+// again.
 //
 // b is a copy made for this call; the handler may read it until it returns.
 //
-// HandleError runs on a separate goroutine, one call at a time. If it panics, calls
-// runtime.Goexit, or does not return within HandlerTimeout, it has accepted nothing. The same holds
-// if there is a spill and the handler's share of the time of Close (85 %) is used up. A call that
-// timed out continues and keeps b; until it returns, every further offer fails without a call.
+// HandleError runs on a separate goroutine, one call at a time. If it panics, calls runtime.Goexit,
+// or does not return within HandlerTimeout, it has accepted nothing. If there is a spool, a call
+// that has not returned when [Output.Close] has used 85 % of its time has also accepted nothing. A
+// call that timed out continues and keeps b; until it returns, every further offer fails without a
+// call.
 type ErrorHandler interface {
 	HandleError(cause error, b *batch.Batch) batch.Outcome
 }
@@ -91,7 +93,7 @@ var (
 )
 
 // guarded calls an ErrorHandler on a separate goroutine, with a time limit. Only one goroutine at a
-// time may use it. Its counters may be read by any goroutine.
+// time may use it, but any goroutine may read its counters.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration

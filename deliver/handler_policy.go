@@ -8,15 +8,16 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A handlerPolicy decides when waiting records are offered to the error handler. That is the case when:
+// A handlerPolicy decides when waiting records are offered to the error handler. That is the case
+// when:
 //
 //   - more than PendingLimit records wait, and the circuit is open, its probe hangs or, with
 //     HandlerFirst, the delay before the next attempt is running;
 //   - memory is about to drop records;
-//   - the destination's share of the time of Close is over.
+//   - Close no longer waits for the destination.
 //
-// A probe of the circuit that is due is sent first, because a handler that accepts everything would
-// prevent it.
+// A due probe of the circuit is sent before the handler is called, because otherwise a handler that
+// accepts everything would prevent all probes.
 type handlerPolicy struct {
 	set    *settings
 	led    *ledger
@@ -51,8 +52,8 @@ func (a *handlerPolicy) opened(now time.Time) {
 func (a *handlerPolicy) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer waiting records to the handler. When PendingLimit is exceeded, all
-// records that wait at that time are offered (the field due). If only the excess were offered, the
-// number of waiting records would stay near the limit forever.
+// records that wait at that time are offered; the field due counts them. If only the excess were
+// offered, the number of waiting records would stay near the limit forever.
 func (a *handlerPolicy) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {
 		return false
@@ -65,7 +66,7 @@ func (a *handlerPolicy) wants(now time.Time) bool {
 	return a.due > 0
 }
 
-// cause returns the reason for the next call of the handler. late is set if Close has no more time
+// cause returns the reason for the next call of the handler. late is true if Close no longer waits
 // for the destination.
 func (a *handlerPolicy) cause(late bool) error {
 	why := a.health.reason(late)

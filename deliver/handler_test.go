@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// trip makes the circuit open at the first failure.
+// trip are the options of a circuit breaker that opens at the first failure.
 var trip = &BreakerOptions{Failures: 1}
 
 // The outcome of a handler call determines which records are handled, become dead letters or stay

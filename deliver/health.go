@@ -42,8 +42,8 @@ const (
 // failing reports whether the destination has failed and not yet recovered.
 func (s *health) failing() bool { return !s.since.IsZero() }
 
-// reason returns why records are not delivered now, or nil if nothing prevents it. late is set if
-// Close has no more time for the destination.
+// reason returns why records are not delivered now, or nil if nothing prevents it. late is true if
+// Close no longer waits for the destination.
 func (s *health) reason(late bool) error {
 	switch {
 	case s.brk.cause != nil:
@@ -65,8 +65,8 @@ func (s *health) calm() bool {
 // well is called when the destination has accepted records, so that the next attempt need not wait.
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
-// worked is called when the destination has answered a batch of size bytes and left no record open.
-// cut is set if the circuit limited the size of the batch. whole is set if no record was refused.
+// worked is called when the destination has settled all records of a batch of size bytes. cut is
+// true if the circuit limited the size of the batch. whole is true if no record was refused.
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
@@ -81,8 +81,8 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	}
 }
 
-// failed is called after a failed attempt that left n records open. It reports whether this failure
-// opened the circuit. If it did, only the circuit determines when the next attempt is made.
+// failed is called after an attempt that left n records undelivered. It reports whether this
+// failure opened the circuit. An open circuit alone determines when the next attempt is made.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {

@@ -26,8 +26,8 @@ const (
 )
 
 // picky is a destination that appends accepted records to a file, which survives the process. It
-// does not accept the streams in holds: their records end the session if ends is set, and otherwise
-// the destination holds their streams.
+// does not accept the streams in the map holds. If the field ends is true, it ends the session at a
+// record of such a stream. Otherwise it answers with the advice batch.HoldStreams.
 type picky struct {
 	to    *os.File
 	holds map[uint32]bool
@@ -123,8 +123,9 @@ func heldChild(dir, text string) error {
 	return nil
 }
 
-// If processes are killed while streams are held or records are suspected, each record whose write
-// had returned arrives, and the records of a stream arrive in order. Only suspects may arrive late.
+// Processes are killed while streams are held (not accepted for now) or records are suspected of
+// ending sessions. Each record whose write had returned arrives. The records of a stream arrive in
+// order, except the suspected ones.
 func TestKilledWhileHeld(t *testing.T) {
 	for walk := range testkit.Walks(t, 8) {
 		dir := t.TempDir()

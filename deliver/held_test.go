@@ -18,7 +18,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A streams is a destination that temporarily holds some of its streams.
+// The type streams is a destination that does not accept some of its streams for a while: it holds
+// them.
 type streams struct {
 	window int
 	after  time.Duration
@@ -150,7 +151,7 @@ func TestHoldStreams(t *testing.T) {
 						t.Errorf("stream %d: %v", 1+stream, of)
 					}
 				}
-				// After the hold, records of all streams are sent in order again.
+				// When no stream is held any more, records of all streams are sent in order again.
 				send(t, m, x, mixed(m, 12, 3))
 				mustFlush(t, x)
 				if !slices.IsSorted(d.Got()[240:]) {
@@ -162,8 +163,8 @@ func TestHoldStreams(t *testing.T) {
 	}
 }
 
-// A record of a held stream is sent rarely, and never before the delay that the destination
-// requests.
+// The outlet rarely sends a record of a held stream, and never before the delay that the
+// destination requests has passed.
 func TestHeldStreamIsTriedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -200,7 +201,8 @@ func TestHeldStreamIsTriedRarely(t *testing.T) {
 	})
 }
 
-// If several streams are held, each is tried when its own hold ends, and each record arrives once.
+// If several streams are held, each is tried again when its own delay has passed, and each record
+// arrives once.
 func TestHoldSeveralStreams(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
@@ -289,8 +291,8 @@ func TestHeldBesideAnOutage(t *testing.T) {
 	})
 }
 
-// A flakyStreams is a streams destination that fails while the field down is true: sessions end at
-// each batch, and Open returns an error.
+// flakyStreams is the destination streams, but it fails while down is set: sessions end at each
+// batch, and Open returns an error.
 type flakyStreams struct {
 	*streams
 	down *atomic.Bool

@@ -201,7 +201,7 @@ type manual struct {
 	sent     []manualBatch
 }
 
-// manualSession is one session of a manual.
+// manualSession is one session of the destination manual.
 type manualSession struct {
 	d      *manual
 	n      int

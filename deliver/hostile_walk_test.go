@@ -105,7 +105,7 @@ func (s *faultySession) Send(b *batch.Batch) error {
 }
 
 // After a faulty driver stops making faults, all records are settled within an hour. The first
-// copies of all records except suspects have arrived in order.
+// copies of all records have arrived in order, except those suspected of ending sessions.
 func TestFaultyDriver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for seed := range testkit.Walks(t, 80) {

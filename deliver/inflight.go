@@ -32,7 +32,8 @@ const (
 
 // inflight is the session with its batches, as the machine sees them. The goroutine of the session
 // runs concurrently. It may have answered, ended or refused batches before the machine has read its
-// reports. Round numbers (see sessionFilter) show which batches the session still accepts.
+// reports. Each batch has the number of its round (see sessionFilter), which shows whether the
+// session still accepts it.
 type inflight struct {
 	queue *queue
 
@@ -85,9 +86,9 @@ func (s *inflight) end() bool {
 	return true
 }
 
-// giveUp ends the session, or the attempt to open one, because the destination's share of the time
-// of Close is over. The batches of the session wait again, and machine.save settles them without
-// the destination.
+// giveUp ends the session, or the attempt to open one, although it has not failed, for example
+// because Close no longer waits for the destination. The batches of the session wait to be sent or
+// saved again.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:
@@ -97,8 +98,8 @@ func (s *inflight) giveUp() {
 	}
 }
 
-// give passes e to the session: it returns the action that sends e. The holder stays pinned until
-// the session has answered or closed, even if the records are settled earlier.
+// give passes e to the session: it returns the action that sends e. The memory of e stays pinned
+// until the session has answered or closed, even if the records are settled earlier.
 func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 	s.queue.put(e, sent)
 	e.kind, e.out, e.round, e.at = k, e.fresh(), s.round, now
@@ -113,8 +114,8 @@ func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 }
 
 // answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
-// records begins a new round even if there is no such entry, because the sessionFilter, on the
-// goroutine of the session, counts rounds in this way.
+// records begins a new round, even if there is no such entry. The sessionFilter, which runs on
+// another goroutine, counts rounds in the same way.
 func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	if !o.Open.Empty() {
 		s.round++
@@ -123,16 +124,15 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	return s.given.find(func(e *entry) bool { return e.out == b && e.place == sent })
 }
 
-// takeBack makes the entry e, which the session has, wait again at its position in the queue. The
+// takeBack removes e from the session and makes it wait again at its position in the queue. The
 // session may read the memory of e until unpin is called.
 func (s *inflight) takeBack(e *entry) {
 	s.awaited--
 	s.queue.put(e, e.rest)
 }
 
-// unsent makes the entry e wait again. The entry was passed to the session but not sent, because
-// the session refuses batches, or because an older batch has open records, which must be sent
-// first.
+// unsent makes the entry e wait again after it was passed to the session but not sent. Either the
+// session accepts no more batches, or an older batch has open records, which must be sent first.
 func (s *inflight) unsent(e *entry) {
 	if e.place != sent || !s.accepts() {
 		return
@@ -180,9 +180,9 @@ func (s *inflight) sole() *entry {
 	return s.given.find(func(e *entry) bool { return e.place == sent })
 }
 
-// pinsTooMuch reports whether callers would have too few slabs if e were sent and the session then
-// hung. It returns false if the session has no other batch. Several batches of one lease pin the
-// slabs of that lease only once.
+// pinsTooMuch reports whether writers would have too few free slabs if e were sent and the session
+// then hung. It returns false if the session has no other batch. Several entries of one leased
+// batch pin its slabs only once.
 func (s *inflight) pinsTooMuch(e *entry) bool {
 	sum, most := e.h.lease.Pins()
 	if sum == 0 || e.h.pins > 0 {

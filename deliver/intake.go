@@ -62,9 +62,9 @@ func (o *outlet) consumer() slablog.Consumer {
 }
 
 // An intake leases batches from the log. Only the loop uses it. It leases one batch more than the
-// window permits, so that the next batch is ready when an answer arrives. It does not lease further
-// batches: DropOldest cannot drop leased slabs, and half of the slabs must stay available to
-// callers.
+// window permits, so that the next batch is ready when an answer arrives. It leases no further
+// batches, because DropOldest cannot drop leased slabs and half of the slabs must stay available to
+// writers.
 type intake struct {
 	o   *outlet
 	log log
@@ -74,8 +74,8 @@ type intake struct {
 	due    time.Time // latest time of the next call of fill; zero: none
 }
 
-// fill leases batches until one more than the window permits is leased. If it has called the
-// driver, it returns true, because the call may have caused events. Before each lease it answers
+// fill leases batches until it has leased one more than the window permits. The result is true if
+// it has called the driver, because the call may have caused events. Before each lease it answers
 // waiting flushes, so that a caller that writes without a pause does not delay them.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
@@ -136,7 +136,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 	return k.o.m.add(now, l, k.lastNo)
 }
 
-// release frees a holder that is settled and that no session reads.
+// release releases the lease of h when all its records are settled and no session reads them.
 func (k *intake) release(h *holder) {
 	k.o.led.forget(h.lease)
 	h.lease.Release()
@@ -145,8 +145,8 @@ func (k *intake) release(h *holder) {
 	}
 }
 
-// readShortage passes the shortage of memory to the machine. Reading the shortage acquires a lock
-// of the log, so it is read only if the machine could help.
+// readShortage tells the machine whether memory is short. The log acquires a lock to find out, so
+// it is asked only if the machine could help.
 func (k *intake) readShortage() {
 	m := k.o.m
 	m.full = m.set.spools() && k.log.Full()
@@ -193,8 +193,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords returns the number of records in a leased batch, without gap markers. A gap marker
-// is leased alone, so only a batch of one record must be read.
+// leasedRecords returns the number of records in a leased batch, without gap markers. A batch with
+// a gap marker contains nothing else, so only a batch of one record must be read.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)

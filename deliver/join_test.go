@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// After an outage, small batches in the spool are combined, up to the limits of the destination. So
-// the backlog shrinks, although a request takes twice the interval between two small batches.
+// After an outage, small batches in the spool are combined, up to the limits of the destination.
+// Otherwise the backlog would grow, because a request takes twice the interval between two batches.
 func TestCatchesUpWithSmallBatches(t *testing.T) {
 	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
 		bubble.Test(t, func(t *testing.T) {

@@ -21,8 +21,9 @@ func (s slowDisk) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// If an Append returns after Shutdown has reported, the account does not change, because the log
-// has accounted for the records. The same holds if the destination answers during that Append.
+// If an Append returns after Shutdown has reported, the account does not change, because the report
+// has already accounted for the records. The same holds if the destination answers during that
+// Append.
 func TestSpoolAnswersAfterTheReport(t *testing.T) {
 	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {

@@ -3,8 +3,8 @@ package deliver
 import "github.com/forebay-log/forebay/batch"
 
 // A lease is a batch whose memory stays unchanged until Release. The memory belongs to the log (see
-// [slablog.Lease]), to the spool, or to a copy of parked records. The records are pending there
-// until they are settled.
+// [slablog.Lease]), to the spool, or to a copy of parked records. Until the records are settled,
+// the owner of the memory accounts for them as pending.
 type lease interface {
 	Batch() *batch.Batch
 	Keeps() bool             // records that are not settled survive the process
@@ -37,7 +37,7 @@ func (c *countedLease) Settle(n int) bool {
 	return true
 }
 
-// A memoryOwner is the owner of the memory of a holder.
+// A memoryOwner is the owner of the memory of a lease.
 type memoryOwner uint8
 
 const (
@@ -46,13 +46,13 @@ const (
 	ofCopy // memory for copies of parked records, within Options.ParkedBytes
 )
 
-// A holder is a lease with the number of its users. The open records are in the entries that refer
-// to the holder. The lease is released when no entry refers to the holder and no session reads it.
-// Only the loop uses a holder.
+// A holder is a lease with the number of its users. The undelivered records are in the entries that
+// refer to the holder. The lease is released when no entry refers to the holder and no session
+// reads the batch. Only the loop uses a holder.
 type holder struct {
 	lease lease
 	owner memoryOwner
-	no    uint64 // its position among the leases of the log
+	logNo uint64 // number of the batch in the log, or of the batch from which a copy was made
 	seq   uint64 // number of the batch in the spool; for a combined batch, its last number
 	first uint64 // for a combined batch, its first number, or a smaller number that no other batch has
 	parts int    // number of entries that refer to it

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lease is settled when its records are accounted for. It is released when nothing reads them any
-// more: immediately after an answer or, if the session ends without an answer, when its Close
-// returns.
+// A lease is settled when its records are accounted for. It is released when nothing reads its
+// memory any more. That is immediately after an answer or, if the session ends without an answer,
+// when its Close returns.
 func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -97,7 +97,7 @@ func TestLeasePins(t *testing.T) {
 	})
 }
 
-// If Shutdown runs out of time, the records of crash-safe memory stay pending there. They are not
+// If Shutdown runs out of time, records in crash-safe memory stay pending there. They are not
 // counted as dropped or unknown.
 func TestKeptLeaseStaysPending(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -8,9 +8,10 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A ledger is the account of an outlet. It contains the settled records, and the records in copies
-// and in the spool; Accepted is their number. A record moves from the account of the log to the
-// ledger in one critical section, so that the sum of both balances at any time.
+// A ledger is the account of an outlet. It accounts for the settled records, and for the pending
+// records in copies and in the spool; Accepted is the number of all these. A record moves from the
+// account of the log to the ledger in one critical section, so that the sum of the two balances at
+// any time.
 type ledger struct {
 	spill spill // nil: none
 
@@ -34,7 +35,7 @@ func (l *ledger) add(from lease) {
 }
 
 // withdrawLocked removes n records from the lease in which they are pending. It returns false if
-// they are already accounted for. After close, that is the case for all records.
+// they are already accounted for, which is always the case after close.
 func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	if l.closed || !from.Settle(int(n)) {
 		return false
@@ -45,8 +46,9 @@ func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	return true
 }
 
-// settle accounts for records of a lease, which a has as delivered, handled or dropped. size is the
-// number of delivered bytes, gap markers included. After close, settle does nothing.
+// settle moves records from the given lease to the ledger. The parameter a counts them as
+// delivered, handled or dropped, and size is the number of delivered bytes, gap markers included.
+// After close, settle does nothing.
 func (l *ledger) settle(from lease, a batch.Account, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,9 +58,9 @@ func (l *ledger) settle(from lease, a batch.Account, size int) {
 	}
 }
 
-// spillFrom is called when n records of a lease were appended to the spool. out is the batch that
-// the spool has handed out afterwards, or nil. If the records are already accounted for, spillFrom
-// does nothing, and the account does not show them in the spool.
+// spillFrom is called when n records of a lease were appended to the spool. The parameter out is
+// the batch that the spool has handed out afterwards, or nil. If the records are already accounted
+// for, spillFrom does nothing, and the account does not show them in the spool.
 func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +70,7 @@ func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	}
 }
 
-// move moves n records from a lease to a copy, in which they are pending in the ledger.
+// move moves n records from one lease to another, a copy. They are then pending in the ledger.
 func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +81,8 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 }
 
 // readSpill stores the account of the spool after a call of the spool, which may have dropped
-// records. out is the batch that the call has handed out, or nil. After close the stored account
-// does not change, because the report was made before a late call returned.
+// records. The parameter out is the batch that the call has handed out, or nil. After close the
+// stored account does not change, because the report was made before a late call returned.
 func (l *ledger) readSpill(out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +91,8 @@ func (l *ledger) readSpill(out *countedLease) {
 	}
 }
 
-// readSpillLocked stores the account of the spool. From now on the records of out are open.
+// readSpillLocked stores the account of the spool. From now on the ledger counts the records of out
+// itself.
 func (l *ledger) readSpillLocked(out *countedLease) {
 	l.disk = l.spill.Account()
 	l.out = slices.DeleteFunc(l.out, func(c *countedLease) bool { return c.count == 0 })
@@ -99,11 +102,11 @@ func (l *ledger) readSpillLocked(out *countedLease) {
 	}
 }
 
-// close ends the account when the time of Close is over: from now on it does not change, so that it
-// agrees with the report, although a call that hangs may still settle records. Records in
-// crash-safe memory stay pending in the log, and those in the spool stay pending there. All other
-// records count as dropped, although they may be in the spool or may still arrive. unknown is the
-// number of dropped records that may have been sent and have no answer.
+// close makes the account final when the time of Close is over. A call that hangs may still settle
+// records, but the account must agree with the report. Records in crash-safe memory stay pending in
+// the log, and records in the spool stay pending there. All other records count as dropped,
+// although they may be in the spool or may still arrive. The result is the number of dropped
+// records that may have been sent and have no answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +129,7 @@ func (l *ledger) forget(from lease) {
 	}
 }
 
-// loseUnknown counts as unknown n dropped records that a session got but did not answer.
+// loseUnknown counts n dropped records as unknown: a session got them and did not answer.
 func (l *ledger) loseUnknown(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

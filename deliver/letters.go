@@ -26,8 +26,9 @@ type deadLetters struct {
 	failing episode
 }
 
-// A letter is a dead letter: a copy of records, with the reason why they are refused. If that is an
-// unacceptedError, the output did not accept the record, which is in no account of the destination.
+// A letter is a dead letter: a copy of refused records, with the reason. If the reason is an
+// unacceptedError, the output itself did not accept the record, and no account of the destination
+// has it.
 type letter struct {
 	b     *batch.Batch
 	cause error
@@ -55,10 +56,10 @@ func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter
 	return l
 }
 
-// write writes dead letters about the records of b, which it copies. If cause has a method
-// NoDeadLetter(k int) bool that returns true, no letter is written about record k. If cause has a
-// method DeadLetterCause(k int) error, its result is the reason for record k. Records with the same
-// reason are written together.
+// write queues dead letters with a copy of the records of b. If cause has a method NoDeadLetter(k
+// int) bool that returns true, there is no letter for record k. If cause has a method
+// DeadLetterCause(k int) error, its result is the reason for record k. Records with the same reason
+// share a letter.
 func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
@@ -94,8 +95,8 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 // the driver.
 type unacceptedError struct{ error }
 
-// add queues a letter about b, which it copies. If unacceptedMost letters are queued, it discards one
-// about an unaccepted record.
+// add queues a letter with a copy of b. While unacceptedMost letters are queued, it discards a
+// letter about an unaccepted record.
 func (l *deadLetters) add(b *batch.Batch, cause error) {
 	n := letter{copyOf(b), cause}
 	l.mu.Lock()

@@ -152,8 +152,8 @@ func TestShutdownWritesLetters(t *testing.T) {
 
 // ---- the handlers that write lines ----------------------------------------------
 
-// oddCodec accepts records that are already JSON. Any other record names the way in which the codec
-// fails.
+// oddCodec accepts records that are already JSON. The text of any other record determines how the
+// codec fails.
 type oddCodec struct{}
 
 func (oddCodec) ContentType() string { return "application/x-odd" }

@@ -35,18 +35,21 @@ type life struct {
 }
 
 // A sessionFilter decides which batches may still be sent to a session, and which of its reports
-// still reach the outlet. Batches are checked because the outlet may pass a batch before it has
-// read an answer. Reports are checked because a session may answer after its end.
+// still reach the outlet. The outlet may pass a batch before it has read an answer, and a session
+// may answer after its end.
+//
+// The batches of a session are numbered in rounds: each answer with open records ends a round.
+// Batches of that round that were not sent yet are not sent, because the open records must be sent
+// first.
 type sessionFilter struct {
-	round   uint64 // round of the last batch that was sent
-	void    uint64 // batches of rounds up to this one are not sent, because an earlier batch has open records
+	round   uint64 // number of the round of the last batch that was sent
+	void    uint64 // batches of rounds up to this number are not sent
 	refuses bool   // a Send has failed, so the session accepts no more records
 	over    bool   // End was called, or the outlet gave up the session; later reports do not count
 }
 
-// admits reports whether e may be sent. It may not be sent after the end of the session. It may
-// also not be sent if an answer that the outlet had not read when it passed e has open records,
-// because those must be sent first.
+// admits reports whether e may be sent. It may not be sent after the end of the session, nor if an
+// earlier batch of the same round was answered with open records.
 func (p *sessionFilter) admits(e *entry) bool {
 	if p.over || p.refuses || e.round <= p.void {
 		return false
@@ -55,9 +58,8 @@ func (p *sessionFilter) admits(e *entry) bool {
 	return true
 }
 
-// counts reports whether the outlet gets the report r, and updates the state accordingly. An answer
-// after the end of the session comes from a goroutine of the driver that has not noticed the end.
-// It is ignored, because its batch already waits again.
+// counts reports whether the outlet gets the report r, and updates the filter. An answer after the
+// end of the session is ignored, because its batch already waits to be sent again.
 func (p *sessionFilter) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
@@ -82,8 +84,8 @@ type report struct {
 	err  error
 }
 
-// A reportKind is the kind of a report. Opened and closed reach the outlet even after the end of
-// the session.
+// A reportKind is the kind of a report. The outlet gets reportOpened and reportClosed even after
+// the end of the session.
 type reportKind uint8
 
 const (
@@ -122,8 +124,8 @@ func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 // End reports that the session has ended.
 func (l *life) End(err error) { l.post(report{kind: reportEnd, err: err}) }
 
-// post queues r for the outlet. It never blocks, so that a driver may call it under its own locks. The
-// queue is bounded by the driver: it has at most one answer for each batch in flight.
+// post queues r for the outlet. It never blocks, so that a driver may call it under its own locks.
+// The queue cannot grow without limit: a driver makes at most one answer for each batch in flight.
 func (l *life) post(r report) {
 	l.mu.Lock()
 	if !l.pass.counts(&r) {
@@ -142,7 +144,7 @@ func (l *life) post(r report) {
 	signal(l.wake)
 }
 
-// reports removes and returns the queued reports. Later reports use the memory of spare, so that
+// reports removes and returns the queued reports. The queue then uses the memory of spare, so that
 // answers cost no allocation.
 func (l *life) reports(spare []report) []report {
 	l.mu.Lock()
@@ -198,7 +200,8 @@ func (l *life) run() {
 	finished = true
 }
 
-// unwound reports that the current call has called runtime.Goexit.
+// unwound is called after the current call of the driver has called runtime.Goexit, and reports
+// that the call failed.
 func (l *life) unwound() {
 	switch err := (&panicError{errGoexit}); l.call {
 	case callOpen:
@@ -232,8 +235,8 @@ func (l *life) opened(err error) {
 // errUnsent is the error of a batch for which Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// transmit sends e when no call of the driver is in progress. If a report that arrived in the
-// meantime forbids the send, transmit reports e as unsent.
+// transmit sends e when no call of the driver is in progress. A report of the session in the
+// meantime may forbid the send; transmit then reports e as unsent.
 func (l *life) transmit(e *entry) {
 	err := l.make(func() error {
 		l.mu.Lock()
@@ -300,8 +303,8 @@ func (l *life) isOver() bool {
 	return l.pass.over
 }
 
-// onlySettled reports whether the queue contains exactly one report, which settles all of b. If so,
-// it removes that report.
+// onlySettled reports whether the queue contains exactly one report, and this settles all records
+// of b. If so, it removes the report.
 func (l *life) onlySettled(b *batch.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

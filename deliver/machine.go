@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// A machine makes the decisions of an outlet, and nothing else: it starts no goroutine, waits for
-// nothing and does no I/O. Events change its state (add, answer, sessionEnded, …); next returns the
+// A machine makes the decisions of an outlet, and nothing else: it starts no goroutine, does not
+// wait and does no I/O. Events change its state (add, answer, sessionEnded, …); next returns the
 // next action. The loop of the outlet executes the action and reports its result as an event. So a
 // test can run the same code through every order of events, without time and goroutines.
 //
@@ -45,7 +45,7 @@ type machine struct {
 }
 
 // newMachine returns a machine without records. While the machine is in use, other goroutines may
-// use led, and the subscribers of brk.
+// use led and the subscribers of brk.
 func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m := &machine{set: set, led: led, brk: brk}
 	m.end = &endState{set: set}
@@ -63,8 +63,9 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 
 // next returns the next action. The order of the checks is the order of precedence. Acknowledging
 // the spool and closing a session come first, because they free memory and need no destination.
-// Spilling precedes the handler, and both precede the destination, because they make room for
-// callers. After the destination's share of the time of Close, save alone decides.
+// Appending to the spool comes before the handler, and both come before the destination, because
+// they make room for writers. When Close no longer waits for the destination, the function save
+// returns all actions.
 func (m *machine) next(now time.Time) action {
 	if m.end.stage == ended {
 		return action{do: doEnd}
@@ -106,9 +107,10 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends batch number no of the log. An empty batch is settled at once and not sent.
-func (m *machine) add(now time.Time, from lease, no uint64) *entry {
-	e := &entry{b: from.Batch(), since: now, first: holder{lease: from, no: no, parts: 1}}
+// add adds a leased batch to the queue. logNo is the number of the batch in the log. An empty batch
+// is settled at once and not sent.
+func (m *machine) add(now time.Time, from lease, logNo uint64) *entry {
+	e := &entry{b: from.Batch(), since: now, first: holder{lease: from, logNo: logNo, parts: 1}}
 	e.h = &e.first
 	if m.queue.ring = append(m.queue.ring, e); e.b.Len() == 0 {
 		m.led.settle(from, batch.Account{}, 0)
@@ -132,9 +134,9 @@ func (m *machine) oldest() (record, taken time.Time) {
 // records, reads the spool or opens a session. It opens a session only for a batch, so that an idle
 // output keeps no connection.
 //
-// After an answer with open records it sends nothing until all batches are answered (regroup),
-// because the open records must be sent first. It also sends nothing while too many dead letters
-// wait, because a refused record needs room for its dead letter.
+// After an answer with open records it sends nothing until all batches in flight are answered (the
+// field regroup), because the open records must be sent first. It also sends nothing while too many
+// dead letters wait, because a refused record needs room for its dead letter.
 func (m *machine) deliver(now time.Time) (action, bool) {
 	// All batches are answered, so the open records may be sent again.
 	if m.sess.awaited == 0 {
@@ -145,7 +147,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 			m.parking.leave(m.queue.suspect(s))
 		}
 	}
-	// Next may change the phase of the search, so it is called even if nothing can be sent now.
+	// The method Next may change the phase of the search, so it is called even if nothing can be
+	// sent now.
 	step := m.poison.Next(now)
 	if now.Before(m.health.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.lettersFull() {
 		return action{}, false
@@ -153,8 +156,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if step.Suspect != nil {
 		return m.probe(now, step)
 	}
-	// Refusing parked records may free the memory that callers need, so the other checks are
-	// repeated.
+	// makeRoom may refuse parked records and so free the memory that writers need. In that case all
+	// checks are repeated.
 	if m.parking.makeRoom(now, m.handler.needs.drops) {
 		return action{do: doAgain}, true
 	}
@@ -162,8 +165,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.awaited >= m.set.traits.Window) {
 		return action{}, false
 	}
-	// Admit makes the circuit half-open, so it is called only if there is something to send or to
-	// read.
+	// Admit makes the circuit half-open, so it is called only if there is a batch to send or to
+	// read from the spool.
 	limit, ok, _ := m.brk.Admit(now)
 	switch {
 	case !ok:
@@ -179,8 +182,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	return m.send(now, e, limit, step.Max), true
 }
 
-// windowNow returns how many batches may be in flight. During a probe of the circuit or a search it
-// is 1, because the answer must concern one batch only.
+// windowNow returns how many batches may be in flight. While the circuit probes (limit is not 0) or
+// a search is in progress, it is 1, because the answer must concern one batch only.
 func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
@@ -189,7 +192,7 @@ func (m *machine) windowNow(limit int) int {
 }
 
 // send gives e, or the first records of e, to the session. The circuit limits the number of records
-// to circuitLimit, and a search to searchLimit; 0 is no limit.
+// to circuitLimit, and a search for records at fault limits it to searchLimit; 0 means no limit.
 func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) action {
 	if m.parking.partHeld(e) {
 		return action{do: doAgain}
@@ -201,7 +204,7 @@ func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) a
 			k = min(k, l)
 		}
 	}
-	// A success of a limited batch makes the circuit raise its limit.
+	// If a batch limited by the circuit succeeds, the circuit raises its limit.
 	e.cut = circuitLimit > 0 && circuitLimit < n
 	if k = m.health.fits(e.b, k); k < n {
 		m.queue.split(e, k)
@@ -209,9 +212,10 @@ func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) a
 	return m.sess.give(now, e, poison.Queued)
 }
 
-// probe sends the suspect of step, or a reference record, while nothing else is in flight, so that
-// the end of the session can be attributed to that record. If the circuit does not permit a send,
-// the destination is failing and a probe would prove nothing, so the search is interrupted.
+// probe sends the record that step suspects, or a reference record (one that was accepted before).
+// Nothing else is in flight then, so if the session ends, that record is the reason. If the circuit
+// does not permit a send, the destination is failing and a probe would prove nothing, so the search
+// is interrupted.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
 	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept a suspect that was offered to it
@@ -225,7 +229,7 @@ func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 		m.sess.enter(opening)
 		return action{do: doOpen}, true
 	}
-	// The reference record is a copy outside the queue and the account.
+	// The reference record is a copy of a delivered record, outside the queue and the account.
 	if step.Kind == poison.Reference {
 		e = &entry{b: step.Reference.Slice(nil, 0, 1)}
 	}
@@ -265,8 +269,8 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	if e == nil {
 		return
 	}
-	// The entry leaves the session before it is settled: from here on it is like an entry that
-	// waits.
+	// The entry leaves the session before its outcome is entered, so that it is like a waiting
+	// entry from here on.
 	m.sess.takeBack(e)
 	m.poison.Answered(now.Sub(e.at))
 	e.unknown = e.unknown || errors.Is(o.Why, batch.ErrUnanswered)
@@ -304,7 +308,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 		m.poison.Taken(now, sent, &o)
 	}
 	m.sess.unpin(e)
-	// A session that settles records is not futile; see sessionEnded.
+	// If a session ends without having settled any record, sessionEnded counts a failure.
 	m.sess.answered = m.sess.answered || open < n
 	m.poison.Progress(n - open)
 	if open > 0 {
@@ -317,7 +321,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.handler.relieved()
 }
 
-// openRecords is called for an entry e that has open records after an answer to n records. The
+// openRecords is called when an answer to n records left some of them open, which are now in e. The
 // advice of the answer tells whether the destination, a stream or the batch is at fault. Only a
 // fault of the destination counts as a failure for the circuit.
 func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
@@ -355,8 +359,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	m.failed(now, s, k)
 }
 
-// referenceAnswered processes the answer to a reference record. The account does not contain this
-// copy of a delivered record.
+// referenceAnswered processes the answer to a reference record, a copy of a delivered record that
+// the account does not contain.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
 		if !m.suspected(now, e, cause(o.Why), true) {
@@ -373,8 +377,9 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
 
-// suspectOpen processes an answer that leaves the suspect e open. Unless the advice of the answer
-// concerns the record or its stream, the destination is failing, and the probe has no result.
+// suspectOpen processes an answer that does not accept the suspected record e. If the advice of the
+// answer concerns neither the record nor its stream, the destination is failing and the probe has
+// no result.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer to e.out is ignored
@@ -395,18 +400,18 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 
 // ---- failures -------------------------------------------------------------
 
-// suspected is called after a failure that a record of e may have caused. Either the session ended
-// because of the error why, or the failure was an answer that does not show which record is at
-// fault (doubt). If suspected returns true, the failure does not count against the destination, and
-// affects neither the circuit nor the retry budget. The detector decides whether the machine parks
+// suspected is called after a failure that a record of e may have caused: the session ended because
+// of the error why or, if doubt is true, an answer does not show which record is at fault. If
+// suspected returns true, the failure does not count against the destination, and affects neither
+// the circuit nor the retry budget. The detector (package poison) decides whether the machine parks
 // e, drops it or holds its stream.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
-	// An inline session reports how far each batch was written, and the file would contain a
-	// reference record twice.
+	// An inline session reports how far each batch was written, so no search is needed. A reference
+	// record would be duplicated in the file.
 	if m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
-	// Only is set if no other record waits that could show that the destination works.
+	// The field Only is true if no other waiting record could show that the destination works.
 	c := m.poison.Failed(now, poison.Failure{
 		Kind: e.kind, Batch: e.b, Head: m.queue.first(m.disk.backlog) == e,
 		Only: len(m.queue.ring) == 1 && !m.disk.backlog, Doubt: doubt, Cut: why == errSilent, Waited: now.Sub(e.at),
@@ -437,12 +442,12 @@ func (m *machine) failed(now time.Time, s setback, n int) {
 }
 
 // failedToOpen is called if no session could be opened: the destination was not reached, or refused
-// it. reportClosed follows.
+// it. The next report is reportClosed.
 func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
 		return // the attempt was given up
 	}
-	// No session is opened before this one has reported that it is closed.
+	// The next session is opened only after the report that this one is closed.
 	m.sess.enter(ending)
 	n := 0
 	if e := m.queue.first(m.disk.backlog); e != nil {
@@ -451,8 +456,8 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused is called if the session accepted nothing of e and accepts no more batches. This is not a
-// failure, because a session ends itself this way, unless the session has never accepted a batch.
+// refused is called if the session accepted nothing of e and accepts no more batches. This is how a
+// session ends itself, so it is a failure only if the session has never accepted a batch.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.accepts() {
 		return
@@ -474,15 +479,15 @@ var (
 )
 
 // sessionEnded processes the end of the session. Batches without an answer wait again; the session
-// may read them until it is closed. If the session settled nothing, even a clean end is a failure,
-// because sessions would be opened one after another without a delay.
+// may read them until it is closed. If the session settled nothing, even a clean end is a failure.
+// Otherwise sessions would be opened one after another without a delay.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.sess.opened() // the session may end before Open has returned
 	if !m.sess.accepts() {
 		return
 	}
-	// The oldest batch is the one at which the session probably ended, because batches are
-	// processed in order.
+	// The oldest batch is probably the one that ended the session, because batches are processed in
+	// order.
 	oldest, n := m.sess.takeAllBack()
 	futile := !m.sess.answered
 	if !futile && (err == nil || oldest == nil) {
@@ -503,9 +508,9 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	m.failed(now, s, n)
 }
 
-// silentFrom returns the time at which the session counts as silent, or zero if only the driver
-// limits its time. During a search the limit is shorter than the timeout of the driver, so that
-// other records wait less.
+// silentFrom returns the time from which a missing answer counts as a failure, or zero if only the
+// driver limits the time of the answer. While records at fault are searched, the limit is shorter
+// than the timeout of the driver, so that other records wait less.
 func (m *machine) silentFrom() (t time.Time) {
 	if e := m.sess.sole(); e != nil {
 		if p := m.poison.Patience(e.kind); p > 0 {
@@ -525,8 +530,8 @@ func (m *machine) endSilent(now time.Time) {
 // ---- the spool and the handler --------------------------------------------
 
 // spill appends the oldest batch in memory to the spool if older batches are in the spool, the
-// circuit is open, or memory is full. That batch may be in flight. Batches must go to the spool
-// oldest first, so that the spool has the order of the records.
+// circuit is open, or memory is full. That batch may be in flight. The spool must get the oldest
+// batch first, so that it has the order of the records.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
@@ -564,9 +569,9 @@ func (m *machine) handTo(e *entry) action {
 	return action{do: doHandle, e: e}
 }
 
-// handled processes the answer of the handler to e. If memory was full and e went into the spool
-// while the handler had it, the answer is ignored, because the records are pending in the spool.
-// Records that the handler has nevertheless accepted arrive twice and are counted once.
+// handled processes the answer of the handler to e. If e was moved to the spool while the handler
+// had it, the answer is ignored, because the records are pending in the spool. Records that the
+// handler has nevertheless accepted arrive twice and are counted once.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// destOf returns a Destination that answers and closes like sink, a destination of package testkit.
+// destOf makes a Destination of a sink of package testkit, which answers and closes it.
 func destOf(sink interface {
 	closer
 	Send(context.Context, *batch.Batch) batch.Outcome

@@ -98,7 +98,7 @@ func (p *parking) move(e *entry) {
 	// The records move to the copy in the account first, so that they are pending in exactly one
 	// place.
 	p.led.move(old.lease, to, countable(e.b))
-	e.h, e.b = &holder{lease: to, owner: ofCopy, no: old.no, parts: 1}, to.b
+	e.h, e.b = &holder{lease: to, owner: ofCopy, logNo: old.logNo, parts: 1}, to.b
 	old.parts--
 	p.queue.releaseUnused(old)
 }

@@ -37,7 +37,7 @@ func (s *spooling) append(now time.Time, e *entry) {
 	if s.note(&s.appendBad, err); err == nil {
 		// A Flush that waits for this batch must wait for it in the spool before the entry can
 		// leave the queue.
-		s.flushes.appended(e.h.no, seq)
+		s.flushes.appended(e.h.logNo, seq)
 		if s.m.disk.staysOut(e) {
 			out, got, _ = s.next(0, 0)
 		}
