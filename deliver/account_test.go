@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account reports each record correctly in random runs. A run may have outages, a spill with a
+// The account reports each record correctly in random runs. A run may have outages, a spool with a
 // quota, a failing handler, crash-safe memory, and records that are refused or end the session.
 // Shutdown is called at a random time.
 func TestEverythingIsAccountedFor(t *testing.T) {

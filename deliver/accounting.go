@@ -96,8 +96,9 @@ func (k *accounting) countRefused(n uint64, why error) {
 }
 
 // expire drops records that are older than RetryOptions.MaxAge, but only while the destination
-// fails or does not accept the stream of the record. The parameter held is true if the destination
-// holds any stream. The check is made once a second, or ten times per MaxAge if that is more often.
+// fails or does not accept the stream of the record. The parameter held is true if any stream is
+// held, or was recently. The check is made once a second, or ten times per MaxAge if that is more
+// often.
 func (k *accounting) expire(now time.Time, held bool) {
 	age := k.set.opt.Retry.MaxAge
 	failing := k.health.failing()

@@ -87,8 +87,7 @@ func (s *inflight) end() bool {
 }
 
 // giveUp ends the session, or the attempt to open one, although it has not failed, for example
-// because Close no longer waits for the destination. The batches of the session wait to be sent or
-// saved again.
+// because Close no longer waits for the destination. The batches of the session wait again.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:

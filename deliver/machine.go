@@ -213,9 +213,9 @@ func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) a
 }
 
 // probe sends the record that step suspects, or a reference record (one that was accepted before).
-// Nothing else is in flight then, so if the session ends, that record is the reason. If the circuit
-// does not permit a send, the destination is failing and a probe would prove nothing, so the search
-// is interrupted.
+// Nothing else is in flight, so that the end of the session can be attributed to that record. If
+// the circuit does not permit a send, the destination is failing and a probe would prove nothing,
+// so the search is interrupted.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
 	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept a suspect that was offered to it

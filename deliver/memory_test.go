@@ -262,7 +262,7 @@ func (g *batchLog) check(t testing.TB) {
 	}
 }
 
-// A logKind selects whether a batchLog keeps open records at Close.
+// A logKind determines what a batchLog does with undelivered records at Close.
 type logKind int
 
 const (
@@ -284,8 +284,8 @@ func logFor(x *outlet, how logKind) *batchLog {
 // logOf returns the log of an outlet that mustNew made.
 func logOf(o *outlet) *batchLog { return o.intake.log.(*batchLog) }
 
-// Send passes a copy of b to the outlet. It waits until the batch is leased or, if the outlet is
-// inline, settled.
+// Send passes a copy of b to the outlet. It waits until the outlet has leased the batch. If the
+// outlet is inline, it waits until the records are settled.
 func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	l, err := logOf(o).send(ctx, b)
 	if err != nil || !o.inline {

@@ -41,11 +41,11 @@ type Options struct {
 	// spill is the spool in OutputOptions.SpoolDir. Records that it contains at the start are
 	// delivered first. nil: the batches wait in memory, which fills.
 	spill spill
-	// ParkedBytes limits the payload bytes of parked records. These are records suspected to be the
-	// reason for a refusal, and records of streams that the destination does not accept at the
-	// moment. When the limit is reached, further such records stay in the slabs. There they are
-	// refused after an hour, or earlier if the memory would otherwise drop records that the
-	// destination accepts. Default 4 MiB.
+	// ParkedBytes limits the payload bytes of parked records, which are set aside so that other
+	// records are sent. A record is parked if it may be the reason for a refusal, or if the
+	// destination does not accept its stream at the moment. Beyond the limit, such records stay in
+	// the slabs. They are refused after an hour, or earlier if the memory would otherwise drop
+	// records that the destination accepts. Default 4 MiB.
 	ParkedBytes int
 	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
 	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the
@@ -104,15 +104,14 @@ type RetryOptions struct {
 	// FatalDelay is the minimum delay after [batch.Hold]. Default 1 min.
 	FatalDelay time.Duration `yaml:"fatal_delay"`
 	// MaxAge is the age at which a record is dropped with [batch.Expired] while the destination
-	// fails. The age of a record counts from Meta.Time. If Meta.Time is unknown, or was already
-	// older than MaxAge when the outlet was created, as for records from an archive or from a
-	// process that died long ago, the age counts from the arrival of the record. The outlet checks
-	// once a second. Default 24 h, and no limit for a destination that answers within Send
-	// (Traits.Inline); negative: no limit.
+	// fails. The age counts from Meta.Time. It counts from the arrival of the record if Meta.Time
+	// is 0, or was older than MaxAge when the outlet was created, as for records from an archive.
+	// The outlet checks once a second. Default 24 h, and no limit for a destination that answers
+	// within Send (Traits.Inline); negative: no limit.
 	MaxAge time.Duration `yaml:"max_age"`
 	// BudgetRatio and BudgetPerSecond limit retries, so that they do not keep an overloaded
-	// destination down: BudgetRatio retries are allowed per successful Send, plus BudgetPerSecond
-	// per second, with a burst of 10. Further retries wait. Defaults 0.1 and 1.
+	// destination down. Each successful Send permits BudgetRatio retries, and each second
+	// BudgetPerSecond more, with a burst of 10. Further retries wait. Defaults 0.1 and 1.
 	BudgetRatio     float64 `yaml:"-"`
 	BudgetPerSecond float64 `yaml:"-"`
 }
@@ -164,8 +163,8 @@ type BreakerOptions struct {
 	// Failures is the number of consecutive failures that open the circuit. Default 5.
 	// Independently of this, 10 failures among the last 20 results open it too.
 	Failures int `yaml:"failures"`
-	// OpenMin and OpenMax limit the time that the circuit stays open before a probe: at first a
-	// random time between half of OpenMin and OpenMin, doubled after each failed probe up to
+	// OpenMin and OpenMax limit the time that the circuit stays open before a probe. The first time
+	// is random, between half of OpenMin and OpenMin. Each failed probe doubles the time, up to
 	// OpenMax. It is never shorter than the delay that the destination asked for
 	// ([batch.RetryAfter]), of which at most 10 minutes are honored. Defaults 1 s and 1 min.
 	OpenMin time.Duration `yaml:"open_min"`

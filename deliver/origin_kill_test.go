@@ -82,8 +82,9 @@ func (d eventLog) batch(what string, b *batch.Batch) {
 	}
 }
 
-// A recordingSpool is a spool that logs its calls in an eventLog. Each hook is called after a
-// successful call, with the number of that call, from 1.
+// A recordingSpool is a spool that logs its calls in an eventLog. The functions appended and onAck
+// are called after each successful Append or Ack, with the number of that call, from 1. mayAppend
+// is called before each Append, and its error makes the Append fail.
 type recordingSpool struct {
 	*diskqueue.Spool
 	eventLog         eventLog
@@ -382,9 +383,9 @@ func readEventLog(t *testing.T, dir string) (c eventSummary) {
 	return c
 }
 
-// A process is killed when the records are both in the spool and in its crash-safe file, which does
-// not yet record that they were appended to the spool. They are delivered once, even if the spool
-// had delivered them before the kill, and the next process counts them once in its account.
+// A process is killed after records were appended to the spool, and before their crash-safe file
+// says so. The records are then on disk twice. They are delivered once, even if the spool had
+// delivered them before the kill, and the next process counts them once in its account.
 func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 	for plan, left := range map[string]uint64{"append": 10, "ack": 5} {
 		t.Run(plan, func(t *testing.T) {

@@ -32,9 +32,10 @@ import (
 // the oldest open record. So the first copies of all records arrive in order, and a failure makes
 // at most the records of the batches in flight arrive twice.
 //
-// A call of the driver may hang forever, and a call of the spool may take long. So every wait for
-// the loop ends with a context. Data that is needed while the loop hangs (Stats, the account, the
-// end of Close) is guarded by locks that the loop never holds during a call.
+// A call of the driver may hang forever, and a call of the spool may take long. So a goroutine that
+// waits for the loop stops waiting when its context ends. Data that is needed while the loop hangs
+// (Stats, the account, the end of Close) is guarded by locks that the loop never holds during a
+// call.
 //
 // All methods may be called from any goroutine, except those documented for the loop only.
 type outlet struct {
@@ -65,7 +66,7 @@ type outlet struct {
 }
 
 // shared is the data that callers and the loop share. The loop calls the functions in inbox in
-// order. They pass on results of the handler and changes of the stage of Close.
+// order. A function passes an outcome of the handler, or a new stage of Close, to the machine.
 type shared struct {
 	mu    sync.Mutex // leaf lock; guards the fields below
 	inbox []func(now time.Time)
@@ -97,8 +98,9 @@ var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 // The error names every option that is out of range.
 //
 // If the driver answers within Send, the loop makes the calls of the driver, because passing each
-// batch to another goroutine would cost half a write. With a spool or a handler, the session
-// nevertheless has a goroutine, so that the loop can move records to them while a Send hangs.
+// batch to another goroutine would take half as long as a write. With a spool or a handler, the
+// session nevertheless has a goroutine, so that the loop can move records to them while a Send
+// hangs.
 func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	traits := dest.Traits()
 	set, err := o.resolve(&traits)
@@ -221,9 +223,8 @@ func (o *outlet) loop() {
 	close(o.done)
 }
 
-// collect passes the events since the last call to the machine. It processes the inbox last, so
-// that a result of the handler or of Close is never processed before a report of the session that
-// arrived earlier.
+// collect passes the events since the last call to the machine. The inbox comes last: a result of
+// the handler must not overtake an earlier report of the session.
 func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
 	inbox, asked := o.shared.inbox, o.shared.asked
@@ -322,8 +323,8 @@ func (o *outlet) wait(until time.Time, timer *time.Timer) {
 	}
 }
 
-// A PendingError is the cause that is passed to an [ErrorHandler]. Err wraps [ErrOpen] while
-// the circuit is open, and [ErrFull] if the destination has not failed but is too slow.
+// A PendingError is the cause that is passed to an [ErrorHandler]. Its field Err wraps [ErrOpen]
+// while the circuit is open, and [ErrFull] if the destination has not failed but is too slow.
 type PendingError struct {
 	Pending uint64 // number of waiting records, including the records of the call
 	Err     error
@@ -340,8 +341,8 @@ func (e *PendingError) Unwrap() error { return e.Err }
 // Flush waits until everything accepted before the call is delivered or accounted for, and flushes
 // the destination. An open circuit is probed at once. Flush returns an error that wraps [ErrOpen]
 // as soon as the circuit opens or the probe fails. If only parked records are left, the error has
-// their number. If ctx ends first, Flush returns its error. During Close, Flush waits for Close,
-// which flushes the destination.
+// their number. If ctx ends before that, Flush returns the error of ctx. During Close, Flush waits
+// for Close, which flushes the destination.
 func (o *outlet) Flush(ctx context.Context) error {
 	closed, err := o.reach(ctx, &flush{probed: breaker.MayProbe(ctx)})
 	if err != nil {
@@ -370,9 +371,9 @@ func (o *outlet) commit(ctx context.Context) error {
 	return o.driver.flush(ctx)
 }
 
-// reach passes f to the loop and waits for its result. If the log is closed, it waits for the end
-// of Close instead and returns true. If ctx ends before the loop has read f, reach removes f, so that
-// such calls do not accumulate while the loop hangs in a call of the driver.
+// reach passes f to the loop and waits for its result. If the log is closed, reach waits for the
+// end of Close instead and returns true. If ctx ends before the loop has read f, reach removes f,
+// so that such calls do not accumulate while the loop hangs in a call of the driver.
 func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	ticket, ok := o.intake.log.Flush()
 	if !ok {
@@ -451,8 +452,8 @@ func (o *outlet) Stats() Stats {
 	return s
 }
 
-// Account returns the account of the outlet and its log together. It is read while no record moves
-// from one to the other.
+// Account returns the account of the outlet and its log together. No record moves from the log to
+// the outlet while the two are read.
 func (o *outlet) Account() (a batch.Account) {
 	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
 	return a

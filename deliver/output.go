@@ -63,8 +63,8 @@ func closeDestination(dest Destination) {
 	}
 }
 
-// Write accepts p as one record. It copies p. It returns len(p) and nil even for a record that
-// OutputOptions.Slab.WhenFull drops because memory is full; the drop is counted ([Output.Stats]),
+// Write accepts p as one record. It copies p. If memory is full, OutputOptions.Slab.WhenFull may
+// drop the record. Write returns len(p) and nil even then; the drop is counted ([Output.Stats]),
 // and [Output.WriteRecord] returns an error for it. The error is slab.ErrOversize for a record
 // larger than Slab.MaxRecord, and wraps [batch.ErrClosed] after Close.
 func (o *Output) Write(p []byte) (int, error) {
@@ -75,9 +75,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteRecord accepts a record and its Meta. It copies p. The error
-// wraps slab.ErrDropped for a record that was dropped and [batch.ErrClosed] after
-// Close; both are counted.
+// WriteRecord accepts a record and its Meta. It copies p. The error wraps slab.ErrDropped for a
+// dropped record, and [batch.ErrClosed] after Close. Both are counted.
 func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	err := o.w.WriteRecord(p, m)
 	if err != nil && len(p) > o.opt.Slab.MaxRecord {
@@ -97,8 +96,8 @@ func (o *Output) refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 
 var errOversize = errors.New("the record is longer than MaxRecord")
 
-// deadLetter writes a dead letter about a record that was not accepted, unless the Output is
-// closed. The record is counted as dropped. c is the codec of the record; nil means text.
+// deadLetter writes a dead letter about a record that was not accepted and is counted as dropped.
+// It does nothing after Close. The parameter c is the codec of the record; nil means text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
 	if o.opt.Deliver.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
@@ -115,10 +114,11 @@ func (o *Output) Codec() batch.Codec { return o.w.Codec() }
 func (o *Output) Name() string { return o.opt.Name }
 
 // Flush waits until everything accepted before is delivered or accounted for, and flushes the
-// destination, if that has buffers. It does not wait beyond the end of ctx. If the circuit is open,
-// Flush probes at once, at most once every Retry.Min. It returns an error that wraps [ErrOpen] when
-// the circuit opens, when a probe fails, or if the destination has asked for a longer delay; with a
-// handler or a spool, it returns as soon as they have the waiting records.
+// destination, if the destination has buffers. It does not wait beyond the end of ctx. If the
+// circuit is open, Flush probes at once, at most once every Retry.Min. It returns an error that
+// wraps [ErrOpen] when the circuit opens, when a probe fails, or if the destination has asked for a
+// longer delay. With a handler or a spool, it first waits until the handler or the spool has the
+// waiting records.
 func (o *Output) Flush(ctx context.Context) error { return o.outlet.Flush(ctx) }
 
 // Commit waits until everything accepted before is delivered, accounted for or in the spool. An
@@ -141,8 +141,8 @@ func (o *Output) Sync() error {
 }
 
 // Account returns the number of accepted records, and how many of them have each outcome. After
-// Shutdown it equals the account of the report: a call of the destination or the spool that returns
-// later does not change it.
+// Shutdown it equals the account of the report, even if a hanging call of the destination or the
+// spool returns later.
 func (o *Output) Account() batch.Account { return o.outlet.Account() }
 
 // OutputStats is a snapshot of an [Output].
@@ -165,10 +165,10 @@ func (o *Output) Stats() OutputStats {
 	return s
 }
 
-// Subscribe returns the transitions of the circuit from now on, including failures that
-// do not change its state, and a function that ends the subscription. A subscriber that
-// is too slow misses the newest failures and the oldest transitions. Close closes the
-// channel.
+// Subscribe returns a channel with the transitions of the circuit from now on, and a function that
+// ends the subscription. The channel also gets failures that do not change the state of the
+// circuit. A subscriber that is too slow misses the newest failures and the oldest transitions.
+// Close closes the channel.
 func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.brk.subscribers.subscribe() }
 
 var _ io.WriteCloser = (*Output)(nil)
@@ -182,20 +182,22 @@ func (o *Output) Close() error {
 // Shutdown refuses further records, settles the accepted ones, closes the destination and
 // everything else, and reports.
 //
-// Shutdown returns when that is done, or when ctx ends, whatever the destination does. If ctx has no
-// deadline, Shutdown takes at most CloseTimeout. The destination has 70 % of the time. Error
-// handlers have until 85 % of it is over, and the spool has the rest. A call or callback that hangs
-// is abandoned no later than 0.2 s after the end of ctx. If no time is left for a spool, because ctx
-// has ended or is cancelled, Shutdown uses up to 0.5 s more to write to it, and up to another 0.5 s
-// if the disk hangs.
+// Shutdown returns when that is done, or when ctx ends, whatever the destination does. If ctx has
+// no deadline, Shutdown takes at most CloseTimeout. The destination has the first 70 % of the time.
+// Error handlers have the time until 85 % of it is over, and the spool has the rest. A call or
+// callback that hangs is abandoned no later than 0.2 s after the end of ctx. If ctx has ended
+// before the spool could be written, Shutdown uses up to 0.5 s more to write to it, and up to
+// another 0.5 s if the disk hangs.
 //
 // The error is nil if this Shutdown lost nothing: all pending records are delivered, handled, dead
 // letters, or safely kept on disk for the next start, in the spool or crash-safe memory
-// ([batch.Report.Kept]). Otherwise it has the number of lost records, the reason and the
-// remedy, and wraps context.DeadlineExceeded if there was too little time. Records dropped earlier are in the report
-// only. Report.Unknown is the number of lost records that were sent but not answered, and may
-// therefore have arrived. A record of the spool that the destination accepts after the report stays
-// pending in the account, and the next start may send it again.
+// ([batch.Report.Kept]). Otherwise it has the number of lost records, the reason and the remedy,
+// and wraps context.DeadlineExceeded if there was too little time. Records that were dropped before
+// this Shutdown are counted in the report and not in the error.
+//
+// Report.Unknown is the number of lost records that were sent but not answered, and may therefore
+// have arrived. If the destination accepts a record of the spool after the report, that record
+// stays pending in the account, and the next start may send it again.
 //
 // Shutdown may be called concurrently with all other methods and more than once: later calls wait
 // for the first one and return the same result.
@@ -205,8 +207,8 @@ func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
 	return o.outlet.once(ctx, o.shutdown)
 }
 
-// shutdown closes the outlet and then the files, which the outlet uses. Each step must end before
-// ctx does, by a reserve for the later steps. If no time is left, the disk gets half a second more,
+// shutdown closes the outlet and then the files, which the outlet uses. Each step must end early
+// enough to leave time for the later steps. If no time is left, the disk gets half a second more,
 // because records in memory would be lost otherwise.
 func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	limit, cancel := ctx, context.CancelFunc(func() {})

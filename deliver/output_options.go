@@ -31,15 +31,15 @@ const deadLetterName = "dead-letters.jsonl"
 type OutputOptions struct {
 	// Name is the name in events, reports and Stats. Default "deliver".
 	Name string
-	// Codec is the codec of the records; it renders gap markers. Default nil: plain bytes, no
-	// markers.
+	// Codec is the codec of the records. It also renders gap markers, which report dropped records
+	// to the destination. Default nil: plain bytes, no markers.
 	Codec batch.Codec
 	// CodecFor returns the codec of records that an earlier process has stored, by content type and
 	// schema version, or nil if these are unknown. Default nil: Codec, if it has that content type.
 	CodecFor func(contentType string, schema uint32) batch.Codec
 
-	// Slab is the memory. Its Name, Codec and CloseTimeout are not used.
-	// Default: the defaults of its fields.
+	// Slab configures the memory. Its fields Name, Codec and CloseTimeout are not used. Default:
+	// the defaults of its fields.
 	Slab slab.Options
 	// BufferBytes is the memory in bytes. It sets Slab.SlabCount if that is 0. If
 	// Deliver.ParkedBytes is 0, it is set to at most a quarter of BufferBytes. Parked records use
@@ -56,12 +56,12 @@ type OutputOptions struct {
 	// survive the death of the process. It is a short form of Slab.Crash. Default "": none.
 	CrashDir string
 
-	// Deliver is the delivery: retry, circuit, error handler. Its Name is not used.
+	// Deliver configures the delivery: retry, circuit, error handler. Its field Name is not used.
 	// Default: the defaults of its fields.
 	Deliver Options
-	// FallbackFile is an error handler: records that the destination does not accept while it is
-	// down are appended to this file as JSON lines (0600). Excludes Deliver.Handler. Default "":
-	// none.
+	// FallbackFile is a file for records that the destination does not accept while it is down. An
+	// error handler appends them as JSON lines (0600), so the option excludes Deliver.Handler.
+	// Default "": none.
 	FallbackFile string
 	// DeadLetterFile is the file for refused records, and for records above Slab.MaxRecord, as JSON
 	// lines (0600). Excludes Deliver.DeadLetter. Default "": the file dead-letters.jsonl in
@@ -72,8 +72,8 @@ type OutputOptions struct {
 	// SpoolDir is a directory for records that neither the destination nor the handler accepts.
 	// Records that Close could not deliver stay there until the next start. Default "": none.
 	SpoolDir string
-	// Spool has the options of SpoolDir. Its Name, Streams and Codec are not used; the default of
-	// Accepts is Traits.Accepts of the destination. Default: the defaults of its fields.
+	// Spool configures the spool in SpoolDir. Its fields Name, Streams and Codec are not used; the
+	// default of Accepts is Traits.Accepts of the destination. Default: the defaults of its fields.
 	Spool spool.Options
 
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
@@ -86,8 +86,8 @@ type OutputOptions struct {
 	OnError func(batch.Event)
 }
 
-// withDefaults returns o with the defaults of all fields. The defaults of the driver come first,
-// then those that depend on other fields. The error names each invalid field.
+// withDefaults returns o with the defaults of all fields. The driver sets its defaults first; then
+// come the fields whose default depends on another field. The error names each invalid field.
 func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err error) {
 	if o != nil {
 		r = *o

@@ -385,8 +385,8 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 	})
 }
 
-// A dead letter contains the id that the accepting process gave its record, even after a restart.
-// An oversize record has no id.
+// A dead letter contains the id that its record got when it was accepted, even after a restart. An
+// oversize record has no id.
 func TestDeadLettersNameTheirRecords(t *testing.T) {
 	dir := t.TempDir()
 	o := &deliver.OutputOptions{SpoolDir: dir, Slab: slab.Options{MaxRecord: 100}, Deliver: deliver.Options{Breaker: &deliver.BreakerOptions{Failures: 1}}}

@@ -19,10 +19,10 @@ type parking struct {
 	account *accounting
 }
 
-// partHeld moves the records of e whose streams are held to new entries, one per stream, and parks
-// these entries. e is the next entry to be sent. partHeld reports whether there are such records.
-// The new entries precede e in the queue, so that they go into the spool before newer records of
-// their streams.
+// partHeld moves those records of e whose streams are held to new entries, one per stream, and
+// parks these entries. e is the next entry to be sent. The result is true if there are such
+// records. The new entries precede e in the queue, so that they go into the spool before newer
+// records of their streams.
 func (p *parking) partHeld(e *entry) bool {
 	if !p.streams.has(e.b) {
 		return false
@@ -36,8 +36,7 @@ func (p *parking) partHeld(e *entry) bool {
 			free = append(free, i)
 		}
 	}
-	// The order of the streams among each other does not matter, but the records of each stay in
-	// order.
+	// The streams may come in any order, but the records of each stream stay in order.
 	at := slices.Index(p.queue.ring, e)
 	for i, stream := range slices.Sorted(maps.Keys(byStream)) {
 		part := p.queue.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
@@ -53,9 +52,9 @@ func (p *parking) partHeld(e *entry) bool {
 
 // makeRoom copies parked records into separate memory, oldest first, while Options.ParkedBytes
 // permits. Other parked records stay in their slabs until their stream has been held for an hour.
-// If memory is short (scarce), they stay only until the log would drop records that the destination
-// accepts. After that they are refused, one entry per call, because each entry may free enough
-// memory. makeRoom reports whether it refused an entry.
+// If scarce is true, memory is short, and they stay only until the log would drop records that the
+// destination accepts. After that they are refused, one entry per call, because each entry may free
+// enough memory. makeRoom reports whether it refused an entry.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	room := p.set.opt.ParkedBytes
 	for _, e := range p.queue.ring {
@@ -63,8 +62,8 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 			room -= e.b.Bytes()
 		}
 	}
-	// If no other stream was accepted for long, refusing held records would not help: the
-	// destination may be failing.
+	// If no record of another stream was accepted for maxHold, refusing held records would not
+	// help, because the destination may be failing.
 	crowded := scarce && now.Sub(p.streams.others) < maxHold
 	for _, e := range p.queue.ring {
 		if e.place != parked || e.copied {
@@ -103,8 +102,8 @@ func (p *parking) move(e *entry) {
 	p.queue.releaseUnused(old)
 }
 
-// release makes records wait again if the hold of their stream is over. They keep their position in
-// the queue, before newer records.
+// release makes parked records wait to be sent again when their stream is no longer held. They keep
+// their position in the queue, before newer records.
 func (p *parking) release(now time.Time) {
 	if !p.streams.release(now) {
 		return
@@ -122,8 +121,8 @@ func (p *parking) leave(e *entry) {
 	p.queue.rest(e, waiting)
 }
 
-// hold holds the streams of those records of b that o leaves open. The records are parked later,
-// when they are the next to be sent.
+// hold marks the streams of the records of b as held. The outcome o left these records open. The
+// records are parked later, when they are the next to be sent.
 func (p *parking) hold(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for _, rec := range b.All() {
 		p.streams.hold(now, rec.Stream, cause(o.Why), o.After)

@@ -215,8 +215,9 @@ func TestPoisonThatResets(t *testing.T) {
 	}
 }
 
-// If no other records arrive, sending reference records gives enough evidence to drop a suspect as
-// poison. Only delivered records serve as reference records.
+// The last record ends sessions. The outlet therefore sends reference records, which were accepted
+// before, to find out whether the record or the server is at fault. This gives enough evidence to
+// drop the record as poison. Only delivered records serve as reference records.
 func TestPoisonThatIsLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := endingPeer(1, hasTicket(11))
@@ -684,8 +685,8 @@ func TestOneStreamSilent(t *testing.T) {
 	}
 }
 
-// A mute is a streams destination whose sessions stop answering at certain records, and end after
-// the time d.
+// mute is the destination streams, but its sessions stop answering at certain records, and end
+// after the time d.
 type mute struct {
 	*streams
 	at func(batch.Record) bool

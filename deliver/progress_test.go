@@ -70,8 +70,8 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 	}
 }
 
-// While the circuit is half-open, held records are sent again in small batches. No later record of
-// their stream is sent from the spool between these batches.
+// While the circuit is half-open, the records of a held stream are sent again in small batches.
+// Between these batches no later record of the stream is sent from the spool.
 func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -138,8 +138,8 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// If a suspect is parked and no delivered record can serve as a reference record, the suspect is
-// sent again when no other record waits.
+// A parked record is suspected of ending sessions, and no delivered record exists that could be
+// sent to test the server. The suspected record is sent again when no other record waits.
 func TestSuspectWithoutReference(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -165,8 +165,9 @@ func TestSuspectWithoutReference(t *testing.T) {
 	})
 }
 
-// A parked suspect is dropped as poison if the destination answers Search or Smaller, and as failed
-// if it answers Gone. If it answers HoldStreams, the suspect is held and delivered later.
+// A parked record that is suspected of ending sessions is sent alone. If the destination answers
+// Search or Smaller, the record is dropped as poison; if it answers Gone, the record is dropped as
+// failed. If it answers HoldStreams, the record is held and delivered later.
 func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
@@ -232,8 +233,8 @@ func TestCleanEndsWithoutProgressAreDelayed(t *testing.T) {
 	})
 }
 
-// If the hold of a stream expires during the last part of Close, while the handler has the records
-// of that stream, these records are not sent.
+// The hold of a stream expires during the last part of Close, while the handler has the records of
+// that stream. These records are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -313,8 +314,9 @@ func TestCloseProbes(t *testing.T) {
 	})
 }
 
-// If the session ends at a batch that was sent before the search of a different batch, the records
-// of the earlier batch do not become suspects. They are sent after the searched batch.
+// A session ends at a batch that was sent before the outlet began to search a later batch for bad
+// records. The records of the earlier batch do not become suspects. They are sent after the
+// searched batch.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

@@ -28,23 +28,23 @@ func (q *queue) put(e *entry, to place) {
 	e.place = to
 }
 
-// rest sets the place of e while neither the session nor the handler has it: waiting or parked. If
-// one of them has e now, e gets this place when it comes back.
+// rest sets the place of e for the time when neither the session nor the handler has it: waiting or
+// parked. If one of them has e now, e gets this place when it comes back.
 func (q *queue) rest(e *entry, to place) {
 	if e.rest = to; e.place == waiting || e.place == parked {
 		q.put(e, to)
 	}
 }
 
-// entryOf returns a new entry of h.
+// entryOf returns a new entry with the records b, which are part of the lease h.
 func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 	h.parts++
 	return &entry{h: h, b: b, since: since}
 }
 
 // first returns the oldest waiting entry, or nil. It also returns nil if an older record must be
-// sent first: a record in the spool (backlog), or a record that was offered to the handler, which
-// may not accept it.
+// sent first. That is a record in the spool, if backlog is true, or a record that was offered to
+// the handler, which may not accept it.
 func (q *queue) first(backlog bool) *entry {
 	for _, e := range q.ring {
 		switch {
@@ -108,12 +108,12 @@ func (q *queue) releaseUnused(h *holder) {
 	}
 }
 
-// memory returns the oldest entry that is in memory only and not parked.
+// memory returns the oldest entry whose records are in memory only, without parked entries.
 func (q *queue) memory() *entry {
 	return q.ring.find(func(e *entry) bool { return e.inMemory() && e.rest != parked })
 }
 
-// spillable returns the oldest entry that is in memory only and is not a parked suspect.
+// spillable returns the oldest entry whose records are in memory only, without parked suspects.
 func (q *queue) spillable() *entry {
 	return q.ring.find(func(e *entry) bool { return e.inMemory() && (e.rest != parked || e.suspect == nil) })
 }
@@ -133,7 +133,7 @@ func (q *queue) behindDisk(e *entry) bool {
 	return false
 }
 
-// outBehind reports whether the session or the handler has an entry that is newer than e.
+// outBehind reports whether an entry that is newer than e is in flight or at the handler.
 func (q *queue) outBehind(e *entry) bool {
 	return slices.ContainsFunc(q.ring[slices.Index(q.ring, e)+1:], func(later *entry) bool {
 		return later.place == sent || later.place == offered
@@ -151,9 +151,9 @@ func (l list) find(ok func(e *entry) bool) *entry {
 	return nil
 }
 
-// oldest returns the time of the oldest open record of l, and the time at which the oldest batch
-// was leased. Both are read from the first entry, so the record time is approximate. They are zero
-// if there is no open record.
+// oldest returns the time of the oldest record of l, and the time at which the oldest batch was
+// leased. It reads only the first entry, so the time of the record is approximate. Both times are
+// zero if there is no undelivered record.
 func (l list) oldest() (record, taken time.Time) {
 	if len(l) == 0 || l[0].kind == poison.Reference || l[0].place == removed {
 		return record, taken

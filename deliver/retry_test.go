@@ -173,8 +173,8 @@ func TestLongRetryAfter(t *testing.T) {
 	})
 }
 
-// After Hold, from an answer, the end of a session or Open, the outlet posts one "hold" event and
-// sends rarely. No record is dropped.
+// The outlet gets the advice Hold from an answer, from the end of a session or from Open. It then
+// posts one "hold" event and sends rarely. No record is dropped.
 func TestHold(t *testing.T) {
 	denied := batch.Fatal(errors.New("401 unauthorized"))
 	for _, where := range []string{"answer", "end", "open"} {
@@ -324,8 +324,8 @@ func TestAgeFromArrival(t *testing.T) {
 	}
 }
 
-// Records that expire during a long wait are dropped before its end, even while the circuit is
-// open. Other records wait until its end.
+// Records that expire during a long wait are dropped when they expire, even while the circuit is
+// open. Other records wait until the end of that wait.
 func TestAgeDuringLongWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Accept)
@@ -349,7 +349,8 @@ func TestAgeDuringLongWait(t *testing.T) {
 		}
 		mustClose(t, x)
 
-		// Records that do not expire wait for as long as the destination asks, up to maxRetryAfter.
+		// Records that do not expire wait for as long as the destination asks, but at most
+		// maxRetryAfter.
 		sink = testkit.NewSink(answer)
 		x = mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 20 * time.Minute}})
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: time.Now().UnixNano()})); err != nil {
@@ -378,8 +379,8 @@ func TestNoAgeLimit(t *testing.T) {
 
 // ---- size -----------------------------------------------------------------------
 
-// Batches that are too large are halved until they fit, in order. The accepted size limits later
-// batches.
+// Batches that are too large are halved until the destination accepts them, in order. Later batches
+// are at most as large as the accepted ones.
 func TestSmaller(t *testing.T) {
 	const record = 32
 	for limit := record; limit < 40*record; limit += 45 {
@@ -466,8 +467,8 @@ func TestSmallerGrows(t *testing.T) {
 
 // ---- budget ---------------------------------------------------------------------
 
-// In any period, the number of retries is at most one tenth of the successes, plus one per second,
-// plus the burst.
+// In any period, the number of retries is at most one tenth of the number of successes, plus one
+// per second, plus a burst of 10.
 func TestBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r, _ := (*RetryOptions)(nil).resolve()
@@ -545,7 +546,8 @@ func TestBudgetAfterOutage(t *testing.T) {
 
 // ---- events ---------------------------------------------------------------------
 
-// The event "recovered" is emitted only after the destination has accepted or refused a record.
+// The event "recovered" is emitted when the destination has accepted or refused a record, not
+// earlier.
 func TestRecoveredMeansWell(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}

@@ -52,8 +52,8 @@ type action struct {
 	until time.Time // end of doWait; zero: until something happens
 }
 
-// doing is the kind of an action. Each comment names the method of the machine to which the loop
-// passes the result. The actions from doSpill on may be slow.
+// doing is the kind of an action. Each comment names the method of the machine that gets the
+// result. The actions from doSpill on may be slow.
 type doing uint8
 
 const (

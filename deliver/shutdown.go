@@ -39,10 +39,11 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 //	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
 //
 // After the destination's share the records in flight go to the handler, if there is one, or to the
-// spool. Records that neither accepts stay in crash-safe memory, or are dropped with [batch.Shutdown];
-// Report.Unknown is the number of those that were sent and not answered. Records in the spool are
-// delivered as long as the destination works and has time. The others stay pending there for the next
-// process. The spool is not closed. The error has the number of records lost by stop.
+// spool. Records that neither the handler nor the spool accepts stay in crash-safe memory, or are
+// dropped with [batch.Shutdown]. Report.Unknown is the number of dropped records that were sent and
+// not answered. Records in the spool are delivered during the destination's part of the time, if it
+// works. The other records stay in the spool for the next process. The spool is not closed. The
+// error has the number of records lost by stop.
 func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	before, failed := o.Account().Dropped, o.dead.failed.Load()
 	o.intake.log.Close()
@@ -69,10 +70,10 @@ func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	return r, err
 }
 
-// lossError returns the error of a Close that lost records, or nil if it lost none. before has the
-// records dropped before Close, and failed is the number of dead letters that had failed by then. If
-// dead letters are written, a refused record is lost only if its dead letter is missing. Records
-// dropped by Slab.WhenFull are not included.
+// lossError returns the error of a Close that lost records, or nil if it lost none. The parameter
+// before has the records dropped before Close, and failed is the number of dead letters that had
+// failed before Close. If dead letters are written, a refused record is lost only if its dead
+// letter is missing. Records dropped by Slab.WhenFull are not included.
 func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint64, r *batch.Report) error {
 	var lost batch.Drops
 	for _, why := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
@@ -109,7 +110,7 @@ func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint
 }
 
 // awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop
-// the remaining records, so that time remains to account for them.
+// the remaining records, so that there is time to account for them.
 func (o *outlet) awaitLoop(ctx context.Context) {
 	sooner, cancel := closetime.Sooner(ctx)
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 )
 
 // Shutdown waits for the destination for 70 % of its time, then calls the handler, regardless of
-// PendingLimit, and then moves the remaining records to the spill.
+// PendingLimit, and then moves the remaining records to the spool.
 func TestCloseOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -61,8 +61,8 @@ func TestCloseOrder(t *testing.T) {
 	})
 }
 
-// After Drain, a destination that does not answer delays the log for at most 70 % of the time. Then
-// the outlet moves all batches to the spill, and sends nothing more to the destination.
+// If the destination does not answer, it delays Drain for at most 70 % of the time. Then the outlet
+// moves all batches to the spool, and sends nothing more to the destination.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -112,8 +112,8 @@ func TestShutdownAfterDrain(t *testing.T) {
 	})
 }
 
-// If the handler hangs during Drain, the outlet stops waiting when the handler's share of the time
-// is over and moves the records to the spill.
+// If the handler hangs during Drain, the outlet stops waiting when 85 % of the time is over, and
+// moves the records to the spool.
 func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -138,7 +138,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	})
 }
 
-// During Drain, the handler is called until its share of the time is over, as long as it answers.
+// During Drain, the handler is called until 85 % of the time is over, as long as it answers.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
@@ -177,7 +177,7 @@ func TestDrainEndsWaits(t *testing.T) {
 	}
 }
 
-// Without a spill and a handler, the destination has the entire time of Shutdown. The records of
+// Without a spool and a handler, the destination has the entire time of Shutdown. The records of
 // unanswered batches are then dropped and counted as unknown.
 func TestCloseUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestCloseUnknown(t *testing.T) {
 }
 
 // Shutdown returns in time even if the driver ignores its context in Open, Send or Close, or does
-// not answer. Records without an answer are stored in the spill or dropped, and counted once. A
+// not answer. Records without an answer are stored in the spool or dropped, and counted once. A
 // later answer is ignored.
 func TestCloseHung(t *testing.T) {
 	for _, call := range []string{"open", "send", "close", "answer"} {
@@ -277,7 +277,8 @@ func TestCloseHung(t *testing.T) {
 }
 
 // A session that closes after Shutdown has returned releases its memory. The loop has ended before,
-// so it must not read the list of batches; the race detector would report it.
+// so the session must not use the loop's list of batches. The race detector reports an access to
+// it.
 func TestCloseOutlivesTheLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
@@ -427,8 +428,8 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 	})
 }
 
-// While the destination accepts records, Shutdown delivers the records in the spill. While the
-// destination is down, Shutdown probes it until its share of the time is over.
+// While the destination accepts records, Shutdown delivers the records in the spool. While the
+// destination is down, Shutdown probes it until 70 % of the time is over.
 func TestCloseReplays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -493,7 +494,7 @@ func TestCloseNoDeadline(t *testing.T) {
 	})
 }
 
-// If the context of Shutdown has already ended, the records are still moved to the spill.
+// If the context of Shutdown has already ended, the records are still moved to the spool.
 func TestCloseCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -510,7 +511,7 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// The account balances at any time while Shutdown moves the batches in flight to the spill.
+// The account balances at any time while Shutdown moves the batches in flight to the spool.
 func TestAccountBalancesDuringClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var x *outlet
@@ -725,7 +726,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	}
 }
 
-// A batch that waits for room in the outlet while a Send hangs is dropped when the time of Close
+// A batch waits for room in the outlet while a Send hangs. It is dropped when the time of Close
 // ends, because the outlet has not accepted it.
 func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -753,7 +754,7 @@ func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 }
 
 // noAnswer is a destination that stores the records it receives and ends the session without an
-// answer. If refuse is set, Send number refuse and all later ones return an error instead.
+// answer. If the field refuse is n > 0, its Send returns an error instead from call n on.
 type noAnswer struct {
 	l      Life
 	sends  int
@@ -771,8 +772,8 @@ func (d *noAnswer) Send(*batch.Batch) error {
 	return nil
 }
 
-// A record is unknown at Close if a session ended before it answered the record. A later probe or
-// refusal of its batch does not change that.
+// A record counts as unknown at Close if a session ended before it answered the record. It still
+// does if its batch is later sent as a probe or refused by a session.
 func TestUnknownOfEarlierSessions(t *testing.T) {
 	for name, d := range map[string]*noAnswer{"cut": {}, "refused": {refuse: 2}} {
 		bubble.Test(t, func(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A destination refuses most records of one stream at random, and accepts another stream. After it
-// accepts the first stream again, no record of that stream has been dropped, except the bad one.
-// The second stream is delivered all the time.
+// A destination refuses most records of one stream at random, and accepts another stream. Finally
+// it accepts the first stream again. By then none of the records of that stream was dropped, except
+// one bad record. The other stream is delivered all the time.
 func TestOneStreamRefusedAtRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -72,9 +72,9 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 	}
 }
 
-// If several streams are full for an hour and a half, and one record of another stream is bad, only
-// the bad record is dropped, within that time. Streams that the destination accepts are not
-// delayed.
+// The destination does not accept several streams for an hour and a half, and one record of another
+// stream is bad. Within that time only the bad record is dropped. Streams that the destination
+// accepts are not delayed.
 func TestStreamsFullForHours(t *testing.T) {
 	windows := []int{1, 4}
 	if testkit.Scale(1, 2) == 1 {

@@ -527,8 +527,8 @@ func (w *simulation) store(h *sentBatch, open, refused batch.Set) {
 	}
 }
 
-// answer answers batch i with o. In the answer, records that the destination did not store are
-// open.
+// answer answers batch i with o. Records that the destination did not store are open in the answer,
+// even if o settles them.
 func (w *simulation) answer(i int, o batch.Outcome) {
 	s := w.s
 	h := s.sent[i]

@@ -27,9 +27,9 @@ import (
 // diskqueue.Spool implements spill.
 var _ spill = (*diskqueue.Spool)(nil)
 
-// ---- with a spill in memory that fails on request ----------------------------------
+// ---- with a spool in memory that fails on request ----------------------------------
 
-// Records that the destination does not accept, and all later ones, go to the spill. From there
+// Records that the destination does not accept, and all later ones, go to the spool. From there
 // they are delivered in order, before any newer record.
 func TestSpills(t *testing.T) {
 	for _, window := range []int{1, 4} {
@@ -79,7 +79,7 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// Records that an earlier process left in the spill are delivered first and counted as recovered.
+// Records that an earlier process left in the spool are delivered first and counted as recovered.
 func TestRecovers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -109,8 +109,8 @@ func TestRecovers(t *testing.T) {
 	})
 }
 
-// The event "spill" gives the reason why records go to the spool although the destination has not
-// failed.
+// Records go to the spool although the destination has not failed. The event "spill" gives the
+// reason.
 func TestReasonToSpill(t *testing.T) {
 	reason := func(t *testing.T, store *testkit.Spill, use func(x *outlet)) error {
 		var why error
@@ -173,7 +173,7 @@ func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	})
 }
 
-// If the spill fails or is full, no record is lost. Send waits, and the outlet calls the spill
+// If the spool fails or is full, no record is lost. Send waits, and the outlet calls the spool
 // again later.
 func TestSpillFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestSpillFails(t *testing.T) {
 		if a := balance(t, m, x); a.Pending.Spill != 15 {
 			t.Errorf("after the spill works again: %s", a)
 		}
-		// The spill has records and fails again. Later records must not be delivered before them.
+		// The spool has records and fails again. Later records must not be delivered before them.
 		store.Fail(testkit.ErrDisk)
 		sink.Answer(testkit.Hang(nil))
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -216,7 +216,7 @@ func TestSpillFails(t *testing.T) {
 	})
 }
 
-// If the spill cannot be read, the read is repeated later.
+// If reading the spool fails, the read is repeated later.
 func TestSpillReadFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
@@ -267,7 +267,7 @@ func (s *panickingSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, err
 	return s.Spill.NextUpTo(bytes, records)
 }
 
-// A panic or Goexit of the spill counts as a failure of the spill.
+// A panic or Goexit of the spool counts as a failure of the spool.
 func TestSpillPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &panickingSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
@@ -363,7 +363,7 @@ func TestReplayExpires(t *testing.T) {
 	})
 }
 
-// Gap markers pass through the spill and are not counted as records.
+// Gap markers pass through the spool and are not counted as records.
 func TestMarkersPassThroughTheSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Accept))
@@ -399,8 +399,8 @@ func (s *limitedSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// If the spill fails while the batches in flight are moved into it, the remaining batches are sent
-// after the records in the spill and before all newer records.
+// If the spool fails while the batches in flight are moved to it, the remaining batches stay in
+// memory. They are sent after the records in the spool and before all newer records.
 func TestSpillFailsHalfway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), time.Second)
@@ -442,33 +442,33 @@ func TestSpillFailsHalfway(t *testing.T) {
 	})
 }
 
-// A watchedSpill calls look in each operation, after the spill has changed and before the operation
-// returns.
+// A watchedSpill is a spool that calls its function observe in each operation, after its content
+// has changed and before the operation returns.
 type watchedSpill struct {
 	*testkit.Spill
-	look func(during string)
+	observe func(during string)
 }
 
 func (s watchedSpill) Append(b *batch.Batch) (uint64, error) {
 	seq, err := s.Spill.Append(b)
-	s.look("Append")
+	s.observe("Append")
 	return seq, err
 }
 
 func (s watchedSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
 	b, seq, err := s.Spill.NextUpTo(bytes, records)
-	s.look("NextUpTo")
+	s.observe("NextUpTo")
 	return b, seq, err
 }
 
 func (s watchedSpill) Ack(seq uint64) error {
 	err := s.Spill.Ack(seq)
-	s.look("Ack")
+	s.observe("Ack")
 	return err
 }
 
-// The account balances at any time, even when the spill has stored or acknowledged a batch and the
-// outlet has not processed the result.
+// The account balances at any time, even between the moment when the spool has stored or
+// acknowledged a batch and the moment when the outlet processes the result.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		bubble.Test(t, func(t *testing.T) {
@@ -519,7 +519,7 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 
 // ---- memory that is full ---------------------------------------------------
 
-// The policy slab.Spill requires a spill.
+// The policy slab.Spill requires a spool.
 func TestSpillNeedsASpill(t *testing.T) {
 	out, err := NewOutput(newManual(1), &OutputOptions{Slab: slab.Options{WhenFull: slab.Spill()}})
 	if err == nil || !strings.Contains(err.Error(), "Slab.WhenFull is spill") {
@@ -527,8 +527,8 @@ func TestSpillNeedsASpill(t *testing.T) {
 	}
 }
 
-// When memory is full, the batches in flight are moved to the spill. Their answers settle them
-// there. Unanswered and open records are sent again from the spill, in order, before all newer
+// When memory is full, the batches in flight are moved to the spool. A late answer still settles
+// its batch. Unanswered and open records are sent again from the spool, in order, before all newer
 // records.
 func TestSpillsBatchesInFlight(t *testing.T) {
 	for _, tt := range []struct {
@@ -591,7 +591,7 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 	}
 }
 
-// A failOnceSpill fails in one call of NextUpTo.
+// A failOnceSpill is a spool of which one call of NextUpTo fails.
 type failOnceSpill struct {
 	testkit.Spill
 	reads atomic.Int32
@@ -605,10 +605,10 @@ func (s *failOnceSpill) NextUpTo(bytes, records int) (*batch.Batch, uint64, erro
 	return s.Spill.NextUpTo(bytes, records)
 }
 
-// If a read of the spill fails once while the batches in flight are moved into it, every batch is
+// A read of the spool fails once while the batches in flight are moved to the spool. Every batch is
 // still delivered and counted, in order.
 func TestSpilledInFlightReadFails(t *testing.T) {
-	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spill
+	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spool
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
 				d := newManual(3)
@@ -650,7 +650,7 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 
 // ---- slabs, an outlet and a spool on disk -------------------------------------------
 
-// A rig consists of slabs, an outlet that consumes them, and the outlet's spool.
+// A rig consists of slabs, an outlet that reads from them, and the spool of the outlet.
 type rig struct {
 	store  *diskqueue.Spool
 	x      *outlet
@@ -807,8 +807,9 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
-// A late answer to batches that were in flight when spilling began settles them in the spool.
-// Records that arrived are not sent again, and no newer record arrives before them.
+// Batches in flight are moved to the spool, and then the destination answers. The answer settles
+// them in the spool. Records that arrived are not sent again, and no newer record arrives before
+// them.
 func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	for _, first := range []struct {
 		name   string
@@ -885,7 +886,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 			t.Errorf("%d events of %v", n, events.Ops())
 		}
 		store.Fail(nil)
-		time.Sleep(2 * time.Second) // the outlet tries the spill again
+		time.Sleep(2 * time.Second) // the outlet tries the spool again
 		if s := x.Stats(); !s.Spilling {
 			t.Error("not spilling although the disk has room again")
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// spooling makes the calls of the spool that the machine requests, and posts an event when they
-// fail. A panic of the spool becomes an error. Only the loop calls Append, NextUpTo and Ack, so these
-// calls do not overlap; sync may run at the same time.
+// spooling calls the spool when the machine requests it, and posts an event when a call fails. A
+// panic of the spool becomes an error. Only the loop calls Append, NextUpTo and Ack, so these calls
+// do not overlap; sync may run at the same time.
 //
 // The ledger reads the account of the spool after each call, in the same critical section in which
 // it accounts for the result of the call.
@@ -24,8 +24,9 @@ type spooling struct {
 	appendBad, readBad episode
 }
 
-// append appends e to the spool. If e stays out (see disk.staysOut), the spool hands out e again at
-// once. If an earlier process left a batch in the spool, it hands out that batch instead.
+// append appends e to the spool. If disk.staysOut returns true, it then reads the oldest batch from
+// the spool. Normally that is e again, which so keeps its position in the queue; it may also be a
+// batch that an earlier process left in the spool.
 func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {
@@ -35,8 +36,8 @@ func (s *spooling) append(now time.Time, e *entry) {
 	var out *countedLease
 	var got uint64
 	if s.note(&s.appendBad, err); err == nil {
-		// A Flush that waits for this batch must wait for it in the spool before the entry can
-		// leave the queue.
+		// A Flush that waits for this batch must wait for it in the spool from now on, because the
+		// entry may leave the queue.
 		s.flushes.appended(e.h.logNo, seq)
 		if s.m.disk.staysOut(e) {
 			out, got, _ = s.next(0, 0)
@@ -80,7 +81,7 @@ func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err 
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)
-	// The memory is given up even if the acknowledgment failed.
+	// The memory of the batches is given up even if the acknowledgment failed.
 	s.m.disk.forgotten(seq)
 }
 

@@ -11,8 +11,9 @@ import (
 //	running ──Shutdown──▶ closing ──70 % of the time──▶ late ──the time is over──▶ over ──▶ ended
 //	                         └───── nothing is left ─────┴──────────────────────────────────▲
 //
-// While closing, the outlet delivers the remaining records to the destination. When late, it offers
-// them to the handler, then to the spool. When over, it drops the records that neither accepts.
+// In the stage closing, the outlet delivers the remaining records to the destination. In the stage
+// late, it offers them to the handler, then to the spool. In the stage over, it drops the records
+// that neither the handler nor the spool accepts.
 type stage uint8
 
 const (
@@ -30,8 +31,8 @@ type endState struct {
 	stage        stage
 	last         bool      // no further batch will be added to the machine
 	deadline     time.Time // zero: no deadline
-	lateAt       time.Time // end of the destination's share of the time, if there is a handler or a spool
-	handlerUntil time.Time // end of the handler's share of the time, if there is a spool
+	lateAt       time.Time // time at which Close stops waiting for the destination, if there is a handler or a spool
+	handlerUntil time.Time // time at which Close stops waiting for the handler, if there is a spool
 }
 
 // enter changes the stage. Every transition is made by this method.
@@ -53,21 +54,21 @@ func (s *endState) advance(now, deadline time.Time) bool {
 	return true
 }
 
-// shareOver reports whether the destination's share of the time is over. Without a handler and a
+// shareOver reports whether Close must stop waiting for the destination. Without a handler and a
 // spool the destination has all the time.
 func (s *endState) shareOver(now time.Time) bool {
 	return (s.set.spools() || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
 }
 
-// handlerOver reports whether the handler's share of the time is over. The loop then cancels a
+// handlerOver reports whether Close must stop waiting for the handler. The loop then cancels a
 // running call of the handler, because the spool can store its records. Without a spool, the
 // handler has the rest of the time.
 func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
-// waitLate returns an action that waits until t, but not beyond the end of the handler's share. If
-// t is zero, it waits until that end.
+// waitLate returns an action that waits until t, but not longer than Close waits for the handler.
+// If t is zero, only the latter limits the wait.
 func (s *endState) waitLate(now, t time.Time) action {
 	if s.set.spools() && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)

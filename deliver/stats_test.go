@@ -80,8 +80,8 @@ func TestStatsOfAnOutage(t *testing.T) {
 	}
 }
 
-// The wait of a batch in flight counts from its arrival, even after the spool has taken the batch
-// over.
+// The wait of a batch in flight counts from its arrival, even after the batch was moved to the
+// spool.
 func TestOldestOfAHang(t *testing.T) {
 	dir := t.TempDir()
 	for name, spool := range map[string]string{"memory": "", "spool": dir} {

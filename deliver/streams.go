@@ -7,7 +7,8 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A hold is a stream that the destination does not accept at the moment. Its records are parked.
+// A hold describes a stream that the destination does not accept at the moment: the stream
+// is held, and its records are parked.
 //
 //	held ──until──▶ tried ──a minute without a new hold──▶ forgotten
 //	  ▲               │ held again
@@ -29,20 +30,21 @@ const (
 	maxHold = time.Hour
 )
 
-// heldStreams are the streams that are held, or were held recently. A stream is held because of the
-// advice of an answer ([batch.HoldStreams]), or because its reference records fail in a search. The
-// circuit stays closed while streams are held, because the destination accepts other streams.
+// heldStreams are the streams that are held, or were held recently. An answer can hold a stream by
+// its advice ([batch.HoldStreams]). A stream is also held if records of it that were accepted
+// before fail when a search sends them again. The circuit stays closed while streams are held,
+// because the destination accepts other streams.
 type heldStreams struct {
 	set    *settings
 	held   map[uint32]*hold
 	others time.Time // time at which a record of another stream was last accepted while some streams were held
 }
 
-// any reports whether held has a stream.
+// any reports whether any stream is held, or was held recently.
 func (s *heldStreams) any() bool { return len(s.held) > 0 }
 
-// IsHeld reports whether records of a stream are not sent. A stream that is tried is not held: its parked
-// records go first.
+// IsHeld reports whether records of a stream are not sent now. It returns false for a stream that
+// is tried: its parked records are sent first, and then newer ones.
 func (s *heldStreams) IsHeld(stream uint32) bool {
 	h := s.held[stream]
 	return h != nil && !h.tried
@@ -57,10 +59,10 @@ func (s *heldStreams) Tries(stream uint32) int {
 	return 0
 }
 
-// hold holds a stream for the requested duration (the parameter after) or, if that is 0, for up to
-// holdMin. Each consecutive hold without an accepted record lasts twice as long, up to holdMax. If
-// several streams are held for the same reason, only the first is reported.
-func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
+// hold holds a stream for the requested duration or, if that is 0, for up to holdMin. Each
+// consecutive hold without an accepted record lasts twice as long, up to holdMax. If several
+// streams are held for the same reason, only the first is reported.
+func (s *heldStreams) hold(now time.Time, stream uint32, why error, requested time.Duration) {
 	h := s.held[stream]
 	switch {
 	case h == nil:
@@ -79,7 +81,7 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	}
 	h.tried = false
 	h.times++
-	wait := min(after, maxRetryAfter)
+	wait := min(requested, maxRetryAfter)
 	if wait <= 0 || h.times > 1 { // the stream is held again, although it was held for the requested delay
 		most := backoff.Ceil(holdMin, holdMax, h.times-1)
 		wait = max(wait, s.set.jitter(most/2, most))
@@ -87,8 +89,9 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	h.until = now.Add(wait)
 }
 
-// release marks the streams whose hold is over as tried. It reports whether there are any. A stream
-// that was tried for holdMax without being held again is forgotten, with its count.
+// release marks each stream as tried when its hold is over. The result is true if there is such a
+// stream. A stream that was tried for holdMax without being held again is forgotten, with its
+// count.
 func (s *heldStreams) release(now time.Time) (any bool) {
 	for stream, h := range s.held {
 		switch {

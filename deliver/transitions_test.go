@@ -32,8 +32,8 @@ func (s *transitions) merge(o *transitions) {
 	}
 }
 
-// names are the names of the states in the diagrams of closing.go, inflight.go, entry.go and
-// poison.Phase.
+// names contains the names of the states. The diagrams of the states are in stage.go, inflight.go,
+// entry.go and at poison.Phase.
 var names = [4][]string{
 	stageKind:   {"running", "closing", "late", "over", "ended"},
 	sessionKind: {"none", "opening", "live", "leaving", "lost", "ending"},
@@ -41,7 +41,8 @@ var names = [4][]string{
 	phaseKind:   {"Usual", "Pieces", "Server", "Stream", "Alone"},
 }
 
-// diagrams are the transitions drawn in closing.go, inflight.go, entry.go and at poison.Phase.
+// diagrams contains the transitions that are drawn in stage.go, inflight.go, entry.go and at
+// poison.Phase.
 var diagrams = [4][]string{
 	stageKind: {"running -> closing", "closing -> late", "closing -> ended", "late -> over", "late -> ended", "over -> ended"},
 	sessionKind: {

@@ -13,9 +13,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// If a destination or handler refuses records without naming them (Outcome.Unnamed), the records
-// are counted as dropped, from memory and from the spool. No dead letters are written, and no
-// record of such a batch becomes a reference record.
+// A destination or handler refuses some records of a batch without telling which (Outcome.Unnamed).
+// These are counted as dropped, both for batches from memory and for batches from the spool. No
+// dead letters are written. No record of such a batch is used later as an accepted record to test
+// the server.
 func TestRefusedWithoutNames(t *testing.T) {
 	some := func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if b.Len() < 3 {
@@ -71,8 +72,8 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// If a handler refuses records without naming them, the rest of the batch is handled, and the
-// handler is called again without a delay.
+// If a handler refuses some records without telling which, the rest of the batch is handled, and
+// the handler is called again without a delay.
 func TestHandlerRefusesWithoutNames(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var last time.Time

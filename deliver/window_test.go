@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// As many batches as the window permits are in flight, and one more waits in the outlet. A further
-// Send waits for room.
+// The outlet has as many batches in flight as the window permits, and one more that waits. A
+// further Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -292,8 +292,8 @@ func TestSessionThatAcceptsNothing(t *testing.T) {
 	})
 }
 
-// A record that the destination refuses by name becomes a dead letter immediately. Only open
-// records are sent again.
+// A record that an answer names as refused becomes a dead letter immediately. Only open records are
+// sent again.
 func TestWindowRefusal(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -353,8 +353,9 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 	}
 }
 
-// With random faults and random timing of answers, no record is lost, and the first copies of all
-// records except suspects arrive in order. Each failure causes at most a window of duplicates.
+// With random faults and random timing of answers, no record is lost. The first copies of all
+// records arrive in order, except those suspected of ending sessions. Each failure duplicates at
+// most the batches of one window.
 func TestOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for seed := range testkit.Walks(t, 80) {
@@ -468,8 +469,8 @@ func flushUntil(t testing.TB, x *outlet) {
 	t.Fatalf("not settled after hours: %v: %s", err, x.Account())
 }
 
-// If the destination fails streams separately, order is kept within each stream. The driver reports
-// later records of a stream as open if an earlier one is open.
+// If the records of one stream fail independently of other streams, order is kept within each
+// stream. The driver reports later records of a stream as open if an earlier one is open.
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for seed := range testkit.Walks(t, 30) {
@@ -501,8 +502,9 @@ func TestOrderPerStream(t *testing.T) {
 	})
 }
 
-// A streamPeer stores streams separately and fails some of them at times. As the rules for drivers
-// require, it reports all records of a stream after an open one as open.
+// A streamPeer is a destination that stores streams separately and fails some of them at times. If
+// a record is open, it also reports all later records of the same stream as open, as the rules for
+// drivers require.
 type streamPeer struct {
 	mu    chan struct{}
 	fails func() (streams [4]bool, o batch.Outcome)
@@ -638,8 +640,8 @@ func TestAnsweredAndRefused(t *testing.T) {
 	})
 }
 
-// The oldest record is determined by its timestamp. The oldest batch may be in the queue, or only
-// in the list of batches given to a session.
+// The oldest record is found by its timestamp. The oldest batch may be in the queue or, if it left
+// the queue, in the list of batches given to a session.
 func TestOldestOfEveryList(t *testing.T) {
 	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
 	of := func(s, own int64) *entry {
@@ -677,8 +679,8 @@ func TestOldestOfEveryList(t *testing.T) {
 	}
 }
 
-// An answer that the session gave before it noticed that it was given up is ignored, because its
-// records already wait again.
+// A session answers before it notices that the outlet has given it up. The answer is ignored,
+// because its records already wait again.
 func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
 	s := &inflight{queue: &queue{set: &settings{}}, state: live}
 	e := &entry{h: &holder{}, b: lines(2)}

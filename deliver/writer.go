@@ -134,14 +134,14 @@ func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	return o
 }
 
-// resume returns the number of bytes of b that are already written. over reports that a partly
-// written record will not be sent again.
+// resume returns the number of bytes of b that are already written. The result over is true if a
+// partly written record will not be sent again.
 func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 	s := &d.at
 	if s.torn == 0 && !s.again {
 		return 0, false
 	}
-	// The records of another process or output cannot contain the partly written record.
+	// A batch of another process or output cannot contain the partly written record.
 	if b.Origin != s.origin {
 		return 0, s.torn > 0
 	}
@@ -179,8 +179,8 @@ func (d *writer) write(b *batch.Batch) error {
 		if next <= d.done {
 			continue
 		}
-		// The next record does not fit into the current file. Writing the records before it lets w
-		// rotate.
+		// The next record does not fit into the current file. The records before it are written
+		// now, so that w can rotate.
 		if end > d.done && int64(next-d.done) > room {
 			if err := d.writeTo(b, end); err != nil {
 				return err
@@ -249,7 +249,7 @@ func (d *writer) note(b *batch.Batch) (k int) {
 	return b.Len()
 }
 
-// Flush flushes a writer that buffers, such as a bufio.Writer, and makes a file check its path.
+// Flush flushes a writer that buffers, such as a bufio.Writer. It makes a file.File check its path.
 func (d *writer) Flush(context.Context) error {
 	switch w := d.w.(type) {
 	case interface{ Flush() error }:

@@ -75,8 +75,8 @@ func lineOf(i, n int) []byte {
 	return append([]byte(s+strings.Repeat(".", max(0, n-len(s)-1))), '\n')
 }
 
-// wantLines fails unless text consists of the complete lines of the records first to limit-1, in
-// order, each once.
+// wantLines fails the test unless text consists of the complete lines of the records numbered from
+// first up to, but not including, limit, in order, each once.
 func wantLines(t testing.TB, text string, first, limit int) {
 	t.Helper()
 	for l := range strings.Lines(text) {
@@ -241,7 +241,7 @@ func TestWriterMisbehaves(t *testing.T) {
 	}
 }
 
-// If a writer has ended permanently, the records that it has not accepted are dropped immediately.
+// If a writer is permanently closed, the records that it has not accepted are dropped immediately.
 func TestWriterIsGone(t *testing.T) {
 	for _, gone := range []error{io.ErrClosedPipe, os.ErrClosed, fmt.Errorf("write: %w", errors.Join(os.ErrClosed))} {
 		m := &page{act: func(call int, p []byte) (int, error) {
@@ -376,8 +376,8 @@ func TestWriterFlushSyncClose(t *testing.T) {
 	}
 }
 
-// If a writer returns a count above the length, all bytes are taken as written and the invalid
-// count is reported once. A negative count is a failure.
+// If a writer returns a count larger than the length of the data, all bytes are taken as written,
+// and the invalid count is reported once. A negative count is a failure.
 func TestWriterMiscounts(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
