@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting enters the outcomes of records in the ledger, and removes entries without open records
-// from the queue.
+// accounting enters in the ledger what became of records, and removes entries without undelivered
+// records from the queue.
 type accounting struct {
 	set    *settings
 	led    *ledger
@@ -68,7 +68,7 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 // remained, the next process would read the dropped records again, after newer ones.
 func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
-	// drop removes entries from the queue during the loop, so it runs over a copy.
+	// The loop runs over a copy, because the method drop removes entries from the queue.
 	for _, other := range slices.Clone(k.queue.ring) {
 		if other.h == h && (other.place == waiting || other.place == parked) {
 			n += k.drop(other, batch.Failed)

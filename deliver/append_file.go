@@ -20,8 +20,8 @@ type appendFile struct {
 	closed bool
 }
 
-// open opens the file, which it creates (0600) if it does not exist, unless it is already open and
-// still linked at its path.
+// open opens the file, unless it is already open and still linked at its path. It creates a missing
+// file (0600).
 func (a *appendFile) open() error {
 	if a.f != nil && vfs.LinkOf(a.f, a.path) == vfs.Linked {
 		return nil

@@ -2,7 +2,8 @@ package deliver
 
 import "context"
 
-// A ctxLock is a lock whose acquire ends with a context. Waiters are served in order.
+// A ctxLock is a mutex whose method acquire gives up when a context ends. Waiters are served in
+// order.
 type ctxLock chan struct{}
 
 func newCtxLock() ctxLock { return make(ctxLock, 1) }

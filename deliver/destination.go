@@ -54,8 +54,9 @@ type Life interface {
 	Context() context.Context
 	// Answer reports the outcome of b. Only the first answer to a batch counts, and an answer after
 	// End is ignored. If the outcome has open (undelivered) records, no further Send begins before
-	// all batches in flight are answered. The driver must not store any later record of a Send in
-	// progress, but must report it as open, too. Otherwise records would arrive out of order.
+	// all batches in flight are answered. If a later Send is already in progress, the driver must
+	// not store records that follow the open ones. It must report them as open, too, so that
+	// records arrive in order.
 	Answer(b *batch.Batch, o batch.Outcome)
 	// End ends the session because of err; nil means a clean end. Only the first call has an
 	// effect, and no Send begins after it. Batches without an answer are sent again, in order, in
@@ -76,11 +77,11 @@ type Traits struct {
 	Accepts func(contentType string) bool
 	// Dictionary defines the streams of records. Default nil: none.
 	Dictionary batch.Dictionary
-	// Inline is set if Send answers its batch on the goroutine that calls it, before it returns,
-	// and does not read the batch later, as when writing to a file. Without a handler and a spool
-	// the outlet calls such a session on the goroutine that passes the batch, one batch at a time.
-	// If sessions end repeatedly at one batch, the outlet does not search that batch for the record
-	// at fault, unless an answer asks for the search ([batch.Search]). Default false.
+	// Inline is set if Send answers its batch before it returns, on the goroutine that called it,
+	// and does not read the batch later, as when writing to a file. The outlet then needs no
+	// goroutine for the session, unless there is a handler or a spool. If sessions end repeatedly
+	// at one batch, the outlet does not search that batch for the record at fault, unless an answer
+	// asks for the search ([batch.Search]). Default false.
 	Inline bool
 	// Refused is called with each group of permanently refused records, before they become dead
 	// letters. The records were refused by an answer, or found by a search for the records at

@@ -74,8 +74,8 @@ func (e *entry) inMemory() bool { return e.h.owner != ofSpool }
 func (e *entry) stream() uint32 { return e.b.At(0).Stream }
 
 // fresh returns a view of e.b at a new address. Answers are matched by the address of the batch, so
-// a late answer to an earlier view is not mistaken for an answer to this one. The first call uses
-// memory in e, so a batch that succeeds at once costs no allocation.
+// a late answer to an earlier view is not mistaken for an answer to this one. The first view uses
+// memory in e, so that a batch that succeeds at once costs no allocation.
 func (e *entry) fresh() *batch.Batch {
 	to := &e.own
 	if e.out != nil {

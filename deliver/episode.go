@@ -1,6 +1,7 @@
 package deliver
 
-// An episode is a series of failures, of which only the beginning and the end are reported. It has no lock.
+// An episode is a series of failures, of which only the beginning and the end are reported. It has
+// no lock.
 type episode struct{ on bool }
 
 // begin reports whether the episode begins now.

@@ -103,8 +103,8 @@ type guarded struct {
 	errors atomic.Uint64
 }
 
-// copyOf returns a copy of b. Handlers and dead letters get copies, because their calls may outlive the
-// lease. Parked records are copied, so that their slabs can be freed.
+// copyOf returns a copy of b. Handlers and dead letters get copies, because their calls may outlive
+// the lease. Parked records are copied, so that their slabs can be freed.
 func copyOf(b *batch.Batch) *batch.Batch {
 	data := make([]byte, 0, b.Bytes())
 	slots := make([]layout.Slot, 0, b.Len())
@@ -119,8 +119,8 @@ func copyOf(b *batch.Batch) *batch.Batch {
 }
 
 // call offers b to the handler and passes it the cause. From then on the handler owns the memory of
-// b. Calls do not overlap: if an earlier call has not returned, call returns an error without calling
-// the handler.
+// b. Calls do not overlap: if an earlier call has not returned, call returns an error without
+// calling the handler.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) (o batch.Outcome) {
 	defer func() {
 		if o.Err() != nil {

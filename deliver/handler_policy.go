@@ -113,9 +113,9 @@ func (a *handlerPolicy) wakeAt(now time.Time) (t time.Time) {
 	return t
 }
 
-// answered processes the answer of the handler to n records. After a failure, the next call follows
-// after a random delay (full jitter), as for a destination. Only the first failure of a series is
-// reported.
+// answered processes the answer of the handler to n records. After a failure, the handler is called
+// again after a random delay (full jitter), as a destination would be. Only the first failure of a
+// series is reported.
 func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/internal/slablog"
 )
 
-// A log is the memory in front of an outlet: a [slablog.Log], which documents the methods, or a queue of
-// batches in tests. Only the loop calls Next, Due, Full, Shortage and Leave; the other methods may be
-// called from any goroutine.
+// A log is the memory in front of an outlet: a [slablog.Log], which documents the methods, or a
+// queue of batches in tests. Only the loop calls Next, Due, Full, Shortage and Leave; the other
+// methods may be called from any goroutine.
 type log interface {
 	Next() (l lease, ended bool)
 	Due() time.Time
@@ -110,11 +110,11 @@ func (k *intake) fill(now time.Time) (again bool) {
 	}
 }
 
-// crowded reports whether the window has no room for another batch.
+// crowded reports whether fill must not lease another batch.
 func (k *intake) crowded() bool { return k.used > k.o.m.set.traits.Window }
 
-// busy reports whether the window has no room for another batch now. Unlike crowded, it does not count
-// the batch that is leased in advance, and parked batches.
+// busy reports whether the session has no room for another batch now. It counts neither the batch
+// that is leased in advance nor parked batches.
 func (k *intake) busy() bool {
 	room := k.o.m.set.traits.Window
 	if len(k.o.m.queue.ring) < room {
@@ -163,9 +163,9 @@ func (m *machine) calm() bool {
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
-// sendNow sends l to the session of an inline outlet whose machine is calm. If the answer settles
-// all records, they are accounted for without an entry, a holder or an allocation. Otherwise
-// sendNow adds l to the machine as a batch that was sent, together with the answer.
+// sendNow sends l to the session of an inline outlet. It is called only if the method calm returns
+// true. If the answer settles all records, sendNow accounts for them and allocates nothing.
+// Otherwise it adds l to the machine as a batch that was sent, together with the answer.
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()

@@ -43,8 +43,8 @@ func (l *letter) isRefused() bool {
 const (
 	// maxLetters is the number of waiting letters at which sending stops.
 	maxLetters = 64
-	// unacceptedMost is the number of waiting letters at which letters about unaccepted records are
-	// discarded.
+	// unacceptedMost is a number of waiting letters. While so many wait, letters about records that
+	// the output did not accept are discarded.
 	unacceptedMost = 4
 )
 
@@ -91,12 +91,12 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	}
 }
 
-// unacceptedError is the cause of a letter about an unaccepted record. Such a letter is not passed to
-// the driver.
+// unacceptedError is the cause of a letter about a record that the output did not accept. The
+// driver is not told about such a letter.
 type unacceptedError struct{ error }
 
-// add queues a letter with a copy of b. While unacceptedMost letters are queued, it discards a
-// letter about an unaccepted record.
+// add queues a letter with a copy of b. It discards a letter about a record that the output did not
+// accept if unacceptedMost letters are queued.
 func (l *deadLetters) add(b *batch.Batch, cause error) {
 	n := letter{copyOf(b), cause}
 	l.mu.Lock()

@@ -14,8 +14,8 @@ import (
 //
 // One goroutine makes all calls of the driver: Open, then Send for each batch, then Close. That
 // goroutine runs the method run or, for an inline outlet and for [Direct], calls open, transmit and
-// close. Results, answers and the end of the session are in one queue, because their order matters:
-// an answer before the end counts, and an answer after the end does not.
+// close. The results of calls, the answers and the end of the session are in one queue, because
+// their order matters: an answer before the end counts, and an answer after the end does not.
 type life struct {
 	driver *driver
 	inline bool          // the driver answers each batch before its Send returns

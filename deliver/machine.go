@@ -16,7 +16,7 @@ import (
 // test can run the same code through every order of events, without time and goroutines.
 //
 // A machine has no lock: only the loop calls it. The time is a parameter of each call, and never
-// decreases. Sizes are payload bytes, without slots.
+// decreases. Sizes are payload bytes.
 //
 // Each part has its own state. The machine connects them:
 //
@@ -285,7 +285,7 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	}
 }
 
-// isFinal reports whether o, the outcome of a single record, leaves nothing open.
+// isFinal reports whether a single record with the outcome o need not be sent again.
 func isFinal(o *batch.Outcome) bool {
 	switch o.Advice {
 	case batch.Smaller, batch.Search, batch.Gone: // with this advice, a single record is refused or dropped

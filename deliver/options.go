@@ -47,13 +47,19 @@ type Options struct {
 	// the slabs. They are refused after an hour, or earlier if the memory would otherwise drop
 	// records that the destination accepts. Default 4 MiB.
 	ParkedBytes int
-	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
-	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the
-	// end of the series; "expired", "poison", "too-large" and "dead-letter" for the first records
-	// of a series; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
-	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
-	// destination. It runs on a separate goroutine with a bounded queue, so it may log to this
-	// destination. Default nil: a line on standard error.
+	// OnError receives these events:
+	//
+	//   - "send" at the first failure of a series, and "recovered" at its end
+	//   - "hold" if only a change of configuration helps
+	//   - "gone" if the destination has ended permanently
+	//   - "expired", "poison", "too-large" and "dead-letter" for the first records of a series
+	//   - "handler" if the handler fails, and "handler-recovered" if it works again
+	//   - "spill" when the spool begins to fill, "spilled" when it is empty again, and "spill-error"
+	//     when it fails
+	//   - "panic" if a call of the destination panics
+	//
+	// It runs on a separate goroutine with a bounded queue, so it may log to this destination.
+	// Default nil: a line on standard error.
 	OnError func(batch.Event)
 }
 

@@ -173,8 +173,8 @@ func (o *outlet) post(f func(now time.Time)) {
 // ---- the loop -------------------------------------------------------------
 
 // loop leases batches from the log and executes the decisions of the machine. Each iteration reads
-// the events, leases batches while there is room, and executes one action. The loop ends with the
-// machine.
+// the events, leases batches while there is room, and executes one action. The loop ends when the
+// machine has ended.
 func (o *outlet) loop() {
 	finished := false
 	defer func() {

@@ -33,7 +33,7 @@ type Output struct {
 }
 
 // NewOutput returns an Output in front of a destination, which need not be up. The Output owns
-// dest: NewOutput closes it if it fails. The error names every invalid option. o may be nil. The
+// dest; if NewOutput fails, it closes dest. The error names every invalid option. o may be nil. The
 // goroutines of the Output end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
@@ -113,18 +113,18 @@ func (o *Output) Codec() batch.Codec { return o.w.Codec() }
 // Name returns OutputOptions.Name.
 func (o *Output) Name() string { return o.opt.Name }
 
-// Flush waits until everything accepted before is delivered or accounted for, and flushes the
-// destination, if the destination has buffers. It does not wait beyond the end of ctx. If the
+// Flush waits until everything accepted before the call is delivered or accounted for, and flushes
+// the destination, if the destination has buffers. It does not wait beyond the end of ctx. If the
 // circuit is open, Flush probes at once, at most once every Retry.Min. It returns an error that
 // wraps [ErrOpen] when the circuit opens, when a probe fails, or if the destination has asked for a
 // longer delay. With a handler or a spool, it first waits until the handler or the spool has the
 // waiting records.
 func (o *Output) Flush(ctx context.Context) error { return o.outlet.Flush(ctx) }
 
-// Commit waits until everything accepted before is delivered, accounted for or in the spool. An
-// input that keeps records until then may discard them. Unlike Flush, it waits while the circuit is
-// open, and for records that are parked in memory. Commit does not wait beyond the end of ctx; after
-// Close it fails with [batch.ErrClosed].
+// Commit waits until everything accepted before the call is delivered, accounted for or in the
+// spool. An input that has kept those records may then discard them. Unlike Flush, it waits while
+// the circuit is open, and for records that are parked in memory. Commit does not wait beyond the
+// end of ctx; after Close it fails with [batch.ErrClosed].
 //
 // Committed records survive a loss of power if they are in a file.File whose Options.Sync is
 // "always", or in a spool whose [spool.Options] guarantee it, or if the destination stores them

@@ -167,8 +167,8 @@ func (d *writer) endLine() error {
 	return err
 }
 
-// write writes the missing bytes of b. If w has too little room, write passes parts that end at the
-// end of a record, so that a rotation divides no record between two files.
+// write writes the missing bytes of b. If w has too little room, write passes whole records in
+// several parts, so that a rotation divides no record between two files.
 func (d *writer) write(b *batch.Batch) error {
 	if d.room == nil || int64(b.Bytes()-d.done) <= d.room.Room() {
 		return d.writeTo(b, b.Bytes())
@@ -284,10 +284,10 @@ type writeCloser struct {
 
 func (d *writeCloser) Close(context.Context) error { return d.c.Close() }
 
-// writevOf returns the function that writes several slabs to w in one system call, like writev(2), or
-// nil if w accepts one slab at a time only, such as a pipe or a terminal. For a file this takes a third
-// less time than one write for each slab. The function returns the number of bytes written, with an
-// error if that is not all of them. It does not keep the buffers.
+// writevOf returns the function that writes several slabs to w in one system call, like writev(2).
+// It returns nil if w accepts one slab at a time only, such as a pipe or a terminal. For a file one
+// call takes a third less time than one write for each slab. The function returns the number of
+// bytes written, with an error if that is not all of them. It does not keep the buffers.
 func writevOf(w io.Writer) func(bufs [][]byte) (int64, error) {
 	switch d := w.(type) {
 	case interface {
