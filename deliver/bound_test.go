@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A hung is both a destination and a spool. The call that the field at names hangs; if at is
+// A hung is both a destination and a spool. The field at is the name of the call that hangs; with
 // "everywhere", each call hangs. Hanging calls return when the test closes the channel.
 type hung struct {
 	at string

@@ -274,8 +274,8 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// Subscribers also get a failure that does not open the circuit. If the channel is full, such a
-// failure is dropped, not an older transition.
+// Subscribers also get a failure that does not open the circuit. If the channel is full, that
+// failure is dropped and older transitions are kept.
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})

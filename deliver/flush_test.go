@@ -81,7 +81,7 @@ func TestFlushWaitsForRetries(t *testing.T) {
 }
 
 // If the circuit opens while a Flush waits, Flush fails immediately. A Flush that begins while the
-// circuit is open fails when its probe has failed.
+// circuit is open causes a probe, and fails when the probe fails.
 func TestFlushEndsWithOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)

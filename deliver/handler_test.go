@@ -361,8 +361,8 @@ func TestHandlerGetsACopy(t *testing.T) {
 	})
 }
 
-// If memory becomes full while the handler has a batch, the batch is spilled, and the outcome of
-// the handler applies once, to the records in the spool.
+// Memory becomes full while the handler has a batch, so the batch is moved to the spool. The
+// outcome of the handler then applies to the records in the spool, once.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {

@@ -262,7 +262,8 @@ func TestHeldStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// Held records stay held when the session ends or the circuit opens, and arrive in order later.
+// Records of a held stream stay held when the session ends or the circuit opens, and arrive in
+// order later.
 func TestHeldBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -320,7 +321,8 @@ func (s flakySession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// At Shutdown, held records go to the spool. Without a spool they are counted as dropped.
+// At Shutdown, records of held streams go to the spool. Without a spool they are counted as
+// dropped.
 func TestHeldAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -484,8 +486,8 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 	}
 }
 
-// Held records beyond ParkedBytes become dead letters when their stream has been held for an hour.
-// The other streams continue.
+// Records of a held stream that do not fit into ParkedBytes become dead letters when their stream
+// has been held for an hour. The other streams continue.
 func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -524,9 +526,9 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// If memory is about to drop records, held records beyond ParkedBytes become dead letters, because
-// the memory may contain later records that the destination accepts. This applies only if other
-// streams were accepted within the last hour.
+// If memory is about to drop records, records of a held stream that do not fit into ParkedBytes
+// become dead letters, because the memory may contain later records that the destination accepts.
+// This applies only if other streams were accepted within the last hour.
 func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -563,7 +565,8 @@ func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	})
 }
 
-// If held records exceed ParkedBytes, later records in the same batch are still sent.
+// If records of a held stream do not fit into ParkedBytes, later records in the same batch are
+// still sent.
 func TestHeldRecordsArePassed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -604,8 +607,8 @@ func TestHeldRecordsArePassed(t *testing.T) {
 	})
 }
 
-// If no record of another stream is accepted, held records beyond ParkedBytes wait for an hour,
-// even if memory is about to drop records.
+// All streams are held. Records that do not fit into ParkedBytes wait for an hour, even if memory
+// is about to drop records.
 func TestAllStreamsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -635,7 +638,7 @@ func TestAllStreamsHeld(t *testing.T) {
 	})
 }
 
-// Held records expire like others, even while the destination accepts other records.
+// Records of a held stream expire like others, even while the destination accepts other records.
 func TestHeldRecordsExpire(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

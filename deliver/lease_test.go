@@ -59,7 +59,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A hanging session pins at most the number of slabs that the log allows.
+// A hanging session keeps no more slabs in use than the log allows.
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)

@@ -14,7 +14,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// destOf makes a Destination of a sink of package testkit, which answers and closes it.
+// destOf returns a Destination whose Send and Close are those of sink, a destination of package
+// testkit.
 func destOf(sink interface {
 	closer
 	Send(context.Context, *batch.Batch) batch.Outcome

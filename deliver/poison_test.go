@@ -248,7 +248,8 @@ func TestPoisonThatIsLast(t *testing.T) {
 	})
 }
 
-// Each of many bad records takes less than half a minute, and all good records are delivered.
+// Many bad records are found and dropped in less than half a minute each, and all good records are
+// delivered.
 func TestManyPoison(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -386,7 +387,8 @@ func testFailingServer(t *testing.T, d *peer, recover func()) {
 	mustClose(t, x)
 }
 
-// A suspect that the destination finally accepts is not dropped, and is delivered once.
+// A record is suspected of ending sessions, but the destination finally accepts it. It is not
+// dropped, and is delivered once.
 func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
@@ -411,8 +413,8 @@ func TestSuspectThatIsAccepted(t *testing.T) {
 	}
 }
 
-// A suspect stays parked during outages of the destination. Finally, only the bad record is
-// dropped.
+// A record that is suspected of ending sessions stays parked during outages of the destination.
+// Finally, only the bad record is dropped.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := false
@@ -456,8 +458,8 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 	})
 }
 
-// A parked suspect may also be handled, expire, be spooled, be dropped, or stay in the log at
-// Close. In each case it is counted once.
+// A parked record that is suspected of ending sessions may also be handled, expire, be moved to the
+// spool, be dropped, or stay in the log at Close. In each case it is counted once.
 func TestSuspectIsCountedOnce(t *testing.T) {
 	for seed := range testkit.Walks(t, 100) {
 		bubble.Test(t, func(t *testing.T) {
@@ -560,7 +562,8 @@ func TestPoisonInTheSpool(t *testing.T) {
 	})
 }
 
-// Close moves suspects to the spool, or counts them as dropped if there is none.
+// Close moves records that are suspected of ending sessions to the spool, or counts them as dropped
+// if there is no spool.
 func TestSuspectAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

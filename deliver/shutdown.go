@@ -38,10 +38,10 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 //
 //	0 ── destination ── 70 % ── handler ── 85 % ── spool ── deadline ── dropped
 //
-// After the destination's share the records in flight go to the handler, if there is one, or to the
-// spool. Records that neither the handler nor the spool accepts stay in crash-safe memory, or are
-// dropped with [batch.Shutdown]. Report.Unknown is the number of dropped records that were sent and
-// not answered. Records in the spool are delivered during the destination's part of the time, if it
+// After 70 % of the time the records in flight go to the handler, if there is one, or to the spool.
+// Records that neither the handler nor the spool accepts stay in crash-safe memory, or are dropped
+// with [batch.Shutdown]. Report.Unknown is the number of dropped records that were sent and not
+// answered. Records in the spool are delivered in the first 70 % of the time, if the destination
 // works. The other records stay in the spool for the next process. The spool is not closed. The
 // error has the number of records lost by stop.
 func (o *outlet) stop(ctx context.Context) (batch.Report, error) {

@@ -25,8 +25,8 @@ type spooling struct {
 }
 
 // append appends e to the spool. If disk.staysOut returns true, it then reads the oldest batch from
-// the spool. Normally that is e again, which so keeps its position in the queue; it may also be a
-// batch that an earlier process left in the spool.
+// the spool. Normally that is the batch just appended, so that e keeps its position in the queue;
+// it may also be a batch that an earlier process left in the spool.
 func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {

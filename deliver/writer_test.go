@@ -526,8 +526,8 @@ func TestWriterTearsMarker(t *testing.T) {
 	}
 }
 
-// A writer that hangs does not block Close. The records passed to it are unknown, and all pending
-// records are dropped. If the writer accepts records later, the account does not change.
+// A writer that hangs does not block Close. The records passed to it count as unknown, and all
+// pending records are dropped. If the writer accepts records later, the account does not change.
 func TestWriterHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -558,7 +558,7 @@ func TestWriterHangs(t *testing.T) {
 }
 
 // If the time of Close ends while the outlet waits between two sessions with a full window, the
-// goroutine of the outlet ends. The bubble fails if it remains.
+// goroutine of the outlet ends. Otherwise synctest would fail the test.
 func TestCloseBetweenSessionsOfAWriter(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
 		for delay := range 20 { // the destination is called at some of these times, and the outlet waits at the others
