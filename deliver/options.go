@@ -122,8 +122,8 @@ type RetryOptions struct {
 	BudgetPerSecond float64 `yaml:"-"`
 }
 
-// resolve returns the options with their defaults. o may be nil. The error names each field that is out of
-// range.
+// resolve returns the options with their defaults. o may be nil. The error names each field that is
+// out of range.
 func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	if o != nil {
 		r = *o

@@ -49,7 +49,8 @@ func ToWriteCloser(w io.WriteCloser) Destination {
 	return &writeCloser{d, w}
 }
 
-// isNilPointer reports whether w is a nil pointer in an interface, such as the *os.File of a failed Open.
+// isNilPointer reports whether w is a nil pointer in an interface, such as the *os.File of a failed
+// Open.
 func isNilPointer(w io.Writer) bool {
 	v := reflect.ValueOf(w)
 	return v.Kind() == reflect.Pointer && v.IsNil()
