@@ -63,8 +63,8 @@ func syncPool(p sizePattern) rivals.Run {
 	}
 }
 
-// kept makes small buffers escape to the heap, because the compiler does not know that the field on
-// is always false.
+// kept makes small buffers escape to the heap: they are stored here if kept.on is true, and the
+// compiler does not know that it never is.
 var kept struct {
 	on  bool
 	buf []byte

@@ -19,8 +19,8 @@ import (
 // The rows of this file run programs as separate processes. forebay is built once, with the flags
 // of a release.
 
-// built returns a function that builds a program, once per directory of a run. The program is
-// package pkg of the module cmd or, if text is not empty, this source text.
+// built returns a function that builds a program once per run and returns its path. The source is
+// text or, if text is empty, the package pkg of the module cmd.
 func built(name, pkg, text string) func(*h.Env) (string, error) {
 	return func(env *h.Env) (path string, err error) {
 		if path, err = filepath.Abs(filepath.Join(env.Dir, name)); err != nil {

@@ -62,8 +62,8 @@ var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int,
 		for range burst {
 			call()
 		}
-		// A delayed goroutine does not catch up, so the figure is the duration of a call without
-		// time in a queue before it.
+		// A delayed goroutine skips the missed ticks, so the measured duration of a call contains
+		// no waiting before the call.
 		if next = next.Add(tick); next.Before(time.Now()) {
 			next = time.Now()
 		}
@@ -71,7 +71,7 @@ var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int,
 }}
 
 // crowd is a load of 50 goroutines per processor that work for about 1 µs between calls. A
-// goroutine that yields its processor waits for all others.
+// goroutine that yields its processor waits until all others have run.
 var crowd = callers{0, func() int { return 50 * runtime.GOMAXPROCS(0) }, func(env *h.Env, i int, call func()) {
 	n, work := 4000, uint64(i)
 	if env.Quick {

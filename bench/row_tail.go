@@ -21,8 +21,8 @@ import (
 	h "github.com/forebay-log/forebay/bench/harness"
 )
 
-// The rows of this file run forebay tail and other agents as separate processes. The paths of the
-// other agents are in the environment.
+// The rows of this file run forebay tail and other agents as separate processes. Environment
+// variables contain the paths of the other agents.
 
 // A countingServer is a server in this process that counts the lines it receives.
 type countingServer struct {
@@ -133,8 +133,8 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 	}}
 }
 
-// ourTail returns a function that makes the command forebay tail with a destination of the given
-// scheme and more arguments.
+// ourTail returns a function that returns the command "forebay tail", with a destination whose
+// address has the given scheme, and with more arguments.
 func ourTail(scheme string, more ...string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		path, err := program(env)
@@ -156,8 +156,8 @@ func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 	return exec.Command(path, args...), nil
 }
 
-// fluentBitTail returns a function that makes the command of Fluent Bit with the given output. Its
-// buffers are larger than the defaults. If parse is true, it parses each line as JSON.
+// fluentBitTail returns a function that returns the command of Fluent Bit with the given output. Its
+// buffers are larger than the defaults. If parse is true, Fluent Bit parses each line as JSON.
 func fluentBitTail(parse bool, output string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		host, port, _ := strings.Cut(addr, ":")

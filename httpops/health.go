@@ -66,8 +66,8 @@ func (o *Ops) String() string {
 	return string(d.json())
 }
 
-// Values of document.Status and outputPart.State. stateFailing is only a state, and stateClosed is
-// only a status.
+// Values of document.Status and outputPart.State. Only a State can be stateFailing, and only a
+// Status stateClosed.
 const (
 	stateOK      = "ok"
 	stateFailing = "failing"

@@ -36,7 +36,8 @@ func open(t *testing.T, opts ...forebay.Option) (*forebay.Logger, *Ops) {
 	return log, must(t, log.Router())
 }
 
-// health requests Health, in a bubble, and fails unless status and body are consistent.
+// health calls o.Health in a synctest bubble, and fails the test unless status and body are
+// consistent.
 func health(t *testing.T, o *Ops) (status int, d document) {
 	t.Helper()
 	synctest.Wait()
@@ -87,8 +88,8 @@ func (g *target) fails(err error) {
 	g.err.Store(&err)
 }
 
-// After a failure, a destination is first failing and then down. In both states, the member since
-// is the time of the first failure. The destination is ok as soon as it accepts a record.
+// After a failure, a destination is first failing and then down. In both states, "since" is the
+// time of the first failure. The destination is ok as soon as it accepts a record.
 func TestFailingDestinationIsDown(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		dir := t.TempDir()

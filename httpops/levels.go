@@ -24,8 +24,9 @@ import (
 //	DELETE /levels/db        {"level":"INFO"}
 //
 // PUT accepts the same bodies as [Level]. It also sets the level of a name without a logger. DELETE
-// removes the level, so that the name inherits one again. Both respond with the resulting level.
-// Errors have the form described at Level; GET of a name without a logger or a level responds with
+// removes the level, so that the name inherits one again. PUT and DELETE respond with the resulting
+// level. Errors have the form described at Level; GET of a name without a logger or a level
+// responds with
 // 404. The handler is safe for concurrent use. It does not authorize requests; the program must
 // restrict access.
 func Levels(r *forebay.Router) http.Handler { return levels{r} }

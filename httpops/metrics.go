@@ -37,8 +37,8 @@ const (
 	gauge   = "gauge"
 )
 
-// families are the metrics, in the order of the response. An output that is not a deliver.Output
-// has no families of memory and delivery. An output without a spool has no families of the spool.
+// families are the metrics, in the order of the response. Those of memory and delivery are omitted
+// for an output that is not a deliver.Output, and those of the spool for an output without a spool.
 var families = []family{
 	{"forebay_records_refused_total", counter, "Records written after Close. They are in no account.",
 		func(p *printer, s *forebay.Stats) { p.count(s.Refused) }},

@@ -318,8 +318,7 @@ func (d discard) Header() http.Header         { return d.h }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// A scrape allocates only the page, the statistics and a few headers. Repetition does not increase
-// this.
+// Each scrape allocates only the page, the statistics and a few headers.
 func TestMetricsAllocateConstantly(t *testing.T) {
 	o := must(t, everything(time.Now()))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

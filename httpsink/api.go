@@ -55,9 +55,9 @@ type api struct {
 // anyURL is the example of a URL for an API without a default path.
 const anyURL = "http://host/path or https://host/path"
 
-// apis contains all APIs. The first one is the default. The sources are the reference documentation
-// of the Elasticsearch bulk API, the Splunk HTTP Event Collector, VictoriaLogs data ingestion and
-// the Datadog logs API v2.
+// apis contains all APIs, the default first. They follow the reference documentation of the
+// Elasticsearch bulk API, the Splunk HTTP Event Collector, VictoriaLogs data ingestion and the
+// Datadog logs API v2.
 var apis = []api{
 	{name: "ndjson", example: anyURL, contentType: contentTypeLines},
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},

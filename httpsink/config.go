@@ -45,9 +45,9 @@ type Config struct {
 	// HEC contains members that are added to each event for Splunk: host, source, sourcetype and
 	// index. Default: no members.
 	HEC map[string]string `yaml:"hec"`
-	// NoID omits the names of the records from requests to elasticsearch. It is for servers that do
-	// not accept an _id, or to avoid the cost of looking up the _id. A record that is sent again
-	// because its answer was lost is then stored twice. Default false.
+	// NoID omits the _id of each record from requests to elasticsearch: for servers that do not
+	// accept an _id, or to avoid the cost of looking it up. A record that is sent again because its
+	// answer was lost is then stored twice. Default false.
 	NoID bool `yaml:"no_id"`
 
 	// Compression is "gzip" or "none". Default "none" for ndjson and array, "gzip" for the other

@@ -26,10 +26,9 @@
 // becomes a dead letter. After 401, 403, 404 and redirects all records are held, and an alarm is
 // raised.
 //
-// After 400 or 422, either a record is invalid or the server accepts no records. The server works
-// if it has accepted a record in the last ten seconds. If it has not, the driver sends a copy of an
-// earlier accepted record as a test. If the server works, the batch is searched for the invalid
-// record.
+// After 400 or 422, either a record is invalid or the server accepts no records. If it has accepted
+// a record in the last ten seconds, it works; otherwise the driver sends it a copy of an earlier
+// accepted record as a test. If the server works, the batch is searched for the invalid record.
 //
 // An answer is ignored if it is truncated, does not end within the Timeout of Config.HTTP, or does
 // not belong to the API, such as a login page.
@@ -39,10 +38,9 @@
 // X-Splunk-Request-Channel.
 //
 // Elasticsearch and OpenSearch answer for each record; an answer with a different number of results
-// is ignored. Records for which the server was too busy are retried. A rejected record is a dead
-// letter with its own reason, if others were accepted or the reason is its content. If all are
-// rejected for a reason other than their content, such as an index that cannot be created, they are
-// held. The name of
+// is ignored. Records for which the server was too busy are retried. A rejected record becomes a
+// dead letter if other records were accepted, or if the reason is its content. If all records are
+// rejected for another reason, such as an index that cannot be created, they are held. The name of
 // a record (see package dedup) is its _id, so that a record that is sent again is not stored twice;
 // see [Config.NoID].
 //

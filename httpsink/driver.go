@@ -20,7 +20,7 @@ const (
 	maxBulkAnswer = 16 << 20 // larger, because a response of the bulk API has a result for each record
 )
 
-// keptBytes limits the buffer that is kept for the next request: to four times BatchBytes plus
+// A request buffer is kept for the next request if it has at most four times BatchBytes plus
 // keptBytes.
 const keptBytes = 64 << 10
 
@@ -32,8 +32,8 @@ type Driver struct {
 	framer framer
 	post   *httpsend.Poster
 	prober httpsend.Prober
-	// body is the memory of the request, and bulk the memory of the decoded response. Both are
-	// reused.
+	// body is the memory of the request, and bulk the memory of the decoded response. Their memory
+	// is reused.
 	body []byte
 	bulk bulkAnswer
 
@@ -80,8 +80,8 @@ func New(c Config) (*Driver, error) {
 // server expects for time and message.
 func (d *Driver) Encoder() encode.Encoder { return encode.JSON(&d.c.api.keys) }
 
-// Traits returns the limits of a batch. Records of any content type are accepted. Window is not
-// set, so one request is in flight at a time. That keeps records in order.
+// Traits returns the limits of a batch. Records of any content type are accepted. Traits.Window is
+// not set, so that one request is in flight at a time, which keeps records in order.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}, Defaults: d.defaults}
 }
@@ -167,13 +167,14 @@ func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// keep makes record i of b, which the server has accepted, the reference record.
+// keep stores a copy of record i of b, which the server has accepted. The copy is sent to test
+// whether the server still accepts records.
 func (d *Driver) keep(b *batch.Batch, i int) {
 	d.prober.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by its body. If the write
-// fails, the records are open with the advice batch.Gone, so the outlet drops them.
+// fails, the outlet drops the records.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)

@@ -234,7 +234,8 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
-// Without a response, the records are open. ErrUnanswered is set unless the connection failed.
+// Without a response, the records stay undelivered. The error is ErrUnanswered, unless no
+// connection was established.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error
@@ -314,8 +315,8 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	})
 }
 
-// If all records of a request are refused for a reason other than their content, the reference
-// record is sent again: it shows whether the server accepts records now.
+// If all records of a request are refused for a reason other than their content, an earlier
+// accepted record is sent again. Its result shows whether the server accepts records now.
 func TestBulkRefusalIsProbed(t *testing.T) {
 	es := &elastic{}
 	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}

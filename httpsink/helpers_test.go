@@ -102,8 +102,8 @@ func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 // origin is the origin of the records of batchOf.
 var origin = [16]byte{0xab, 15: 1}
 
-// batchOf returns a batch of the given records, which are lines of JSON. Their tickets count from
-// 1.
+// batchOf returns a batch of the given records, which are lines of JSON. Their tickets (sequence
+// numbers) start at 1.
 func batchOf(recs ...string) *batch.Batch {
 	var block []byte
 	var slots []layout.Slot

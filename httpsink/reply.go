@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// Errors for records that httpsink itself refuses, and for the remaining records of the same batch,
-// which are sent again.
+// errNotJSON is the error of records that httpsink itself refuses, and errOtherRefused the error of
+// the other records in the batch, which are sent again.
 var (
 	errNotJSON      = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
 	errOtherRefused = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
@@ -24,7 +24,7 @@ var (
 // exchange sends the request in d.body, which contains b, and returns the outcome of the response:
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
-//	400, 422   a record may be at fault: search for it, if the server accepts the reference record
+//	400, 422   a record may be at fault: search for it, if the server accepts an earlier record
 //	others     see httpsend.Poster.Interpret
 func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
@@ -65,8 +65,8 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// refused returns the outcome of a batch of n records. The records with the indexes in bad, which
-// must be sorted, are refused because of why. All other records remain open.
+// refused returns the outcome of a batch of n records. It refuses the records whose indexes are in
+// bad, which must be sorted, with the reason why. All other records are sent again.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -208,8 +208,8 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored. If named is set, the request contained the _id
-// of the record, and a conflict also means that the record is stored.
+// isAccepted reports whether the record is stored. If the request contained the _id of the record
+// (named is true), a conflict also means that the record is stored.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
@@ -276,7 +276,7 @@ type bulkReading struct {
 	accepted    int               // number of accepted records
 	acceptedAt  int               // index of the last accepted record
 	open        []int             // indexes of records to send again
-	why         *httpclient.Error // error of the first open record
+	why         *httpclient.Error // error of the first record in open
 	hold        bool              // at least one error requires a change of configuration
 	refused     []int             // indexes of refused records
 	reasons     refusals          // errors of the refused records, in the order of refused
@@ -318,8 +318,8 @@ func (v *bulkReading) item(i int, result *bulkItem) {
 }
 
 // outcome returns the outcome of the batch. If the server has accepted no record, either the
-// records or the server may be at fault. The records are then refused if every error is about their
-// content, or if the server now accepts the reference record. If neither is true, they are held.
+// records or the server may be at fault. The records are refused if every error is about their
+// content, or if the server now accepts a copy of an earlier record. Otherwise they are held.
 func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	if v.accepted > 0 {
 		v.d.keep(v.b, v.acceptedAt)
@@ -353,6 +353,6 @@ func (r refusals) Error() string { return r[0].Error() }
 // Unwrap returns the first error, which has the HTTP status.
 func (r refusals) Unwrap() error { return r[0] }
 
-// DeadLetterCause returns the error of refused record k, for its dead letter. It is called by package
-// deliver.
+// DeadLetterCause returns the error of the kth refused record, from 0, for its dead letter. It is
+// called by package deliver.
 func (r refusals) DeadLetterCause(k int) error { return r[k] }

@@ -110,8 +110,8 @@ func TestMessageHasKeyOfServer(t *testing.T) {
 	}
 }
 
-// If a server misbehaves on a real connection, records that it stored without a response are open,
-// and may be sent twice.
+// If a server misbehaves on a real connection, no record is lost, and records that it stored
+// without a response may be sent twice.
 func TestMisbehavingServerLosesNothing(t *testing.T) {
 	const stored = `{"errors":false,"items":[{"create":{"status":201}}]}`
 	for name, answer := range map[string]func(c *net.TCPConn){
@@ -170,7 +170,7 @@ func TestMisbehavingServerLosesNothing(t *testing.T) {
 	}
 }
 
-// For any API, a success whose body does not end does not count as a response.
+// For any API, a response is ignored if its body does not end, even if its status is 200.
 func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {

@@ -19,8 +19,8 @@ func (l *fakeLife) Context() context.Context               { return l.ctx }
 func (l *fakeLife) Answer(_ *batch.Batch, o batch.Outcome) { l.answers <- o }
 func (l *fakeLife) End(error)                              {}
 
-// If an answer has left records open, Send stores nothing until the outlet has read that answer.
-// Without this rule, it would store later records before the open ones.
+// After an answer by which some records must be sent again, Send stores nothing until the outlet
+// has read that answer. Otherwise later records would be stored before those records.
 func TestSendDoesNotStoreRecordsAfterOpenOnes(t *testing.T) {
 	for _, sole := range []bool{false, true} {
 		n := start(t, nil)

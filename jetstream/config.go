@@ -44,10 +44,10 @@ type Config struct {
 	// address requires TLS, the root certificates of the system are used.
 	TLS *tls.Config
 
-	// DialTimeout limits connecting to one server. Default 5 s.
+	// DialTimeout limits the time to connect to one server. Default 5 s.
 	DialTimeout time.Duration
-	// AckTimeout limits how long the server may acknowledge no message while messages wait for an
-	// acknowledgement. After that, the session ends. Default 10 s.
+	// AckTimeout ends the session if messages wait for acknowledgements and none arrives within
+	// this time. Default 10 s.
 	AckTimeout time.Duration
 	// DryRun, if not nil, receives one line for each record, with its subject. Nothing is sent to a
 	// server. Default nil.

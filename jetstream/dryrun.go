@@ -8,7 +8,7 @@ import (
 )
 
 // sendDry writes the records of b to Config.DryRun, one line each. All records count as delivered.
-// If the write fails, the records are dropped, because the destination is gone.
+// If the write fails, the outlet drops the records.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	fill := newFiller()
 	var out, subject []byte

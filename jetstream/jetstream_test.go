@@ -325,8 +325,8 @@ func TestCleanMakesOneSubjectToken(t *testing.T) {
 	}
 }
 
-// No answer makes read panic. Only an answer with a sequence number and without an error means that
-// the message is stored.
+// The method read does not panic, whatever the answer. Only an answer with a sequence number and
+// without an error means that the message is stored.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"stream":"LOGS","seq":1}`, `{"error":{"code":400,"err_code":10054,"description":"x"}}`, `{"error":null,"seq":1}`, "", "{", `{"seq":`} {
 		f.Add([]byte(s))
@@ -344,8 +344,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// With Sole, each message names the number of the message before it, so that the server stores no
-// record after one that is missing.
+// With Sole, each message contains the sequence number of the previous message, so that the server
+// stores no record after one that is missing.
 func TestSoleNamesThePreviousMessage(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)

@@ -17,7 +17,7 @@ import (
 // session frees its memory.
 func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	n := start(t, nil)
-	// There are few messages, because the server uses the same heap.
+	// The stream keeps few messages, because the server uses the same heap.
 	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond })
 	p := newProxy(t, n)
 	d, err := New(Config{Servers: p.url(), AckTimeout: 100 * time.Millisecond})

@@ -21,11 +21,11 @@ import (
 // A session is one connection. Send numbers messages from 0; the server answers message n on the
 // reply subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which
 // calls answer.
+//
 // With Config.Sole, each message contains the sequence number of the previous message in the stream
 // (field last). The server rejects the message if a different message is the last one in the
 // stream. If last is unknown, one message is sent alone: Send waits for its answer, which contains
 // its sequence number.
-// contains its sequence number.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -52,8 +52,8 @@ type session struct {
 	flights       []*flight   // batches without an answer, oldest first
 	progress      time.Time   // time of the last answer, or start of the oldest batch
 	progressTimer *time.Timer // calls checkProgress
-	first         uint64      // ticket of the first open record, valid if broken is set
-	broken        bool        // an answer has left records open, so last is unknown
+	first         uint64      // ticket of the first record to send again, valid if broken is set
+	broken        bool        // some records must be sent again, so last is unknown
 	// alone is 1 + the number of the message whose answer Send awaits, with Config.Sole. It is 0
 	// if Send awaits none.
 	alone uint64
@@ -68,8 +68,8 @@ type flight struct {
 	sending bool         // Send is still passing messages to nats.go
 	open    []int        // indexes of records to send again
 	refused []int        // indexes of refused records
-	why     error        // reason why the records in open are open
-	refusal error        // reason why the records in refused are refused
+	why     error        // reason why the records in open must be sent again
+	refusal error        // reason for refusing the records in refused
 	advice  batch.Advice // advice for the records in open
 }
 
@@ -126,8 +126,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// An answer has left earlier records open. The outlet has not read that answer yet, and
-		// will send the open records first.
+		// An earlier answer, which the outlet has not read yet, makes it send records again. They
+		// must be stored before b.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -176,7 +176,7 @@ func (s *session) Send(b *batch.Batch) error {
 // stored message is the last one in the stream, and its sequence number is known. After a
 // duplicate, the sequence number stays unknown, and the next message is also sent alone.
 // awaitAnswer returns false if no further message of f may be sent; the remaining records are then
-// open.
+// sent again later.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -250,7 +250,7 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 // An outcome is the result of sending one message. The zero value means that the message is stored.
 type outcome struct {
 	open, refused error
-	advice        batch.Advice // advice for an open record
+	advice        batch.Advice // advice for a record that must be sent again
 	last          uint64       // sequence number of a newly stored message; 0 if unknown
 }
 
@@ -305,8 +305,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers each batch whose messages are all answered. The caller holds s.mu, so no other
-// goroutine uses a batch after its answer.
+// conclude reports the outcome of each batch whose messages are all answered. The caller holds
+// s.mu, so no other goroutine uses a batch after that.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -426,8 +426,8 @@ func sequence(answer []byte) (n uint64) {
 	return n
 }
 
-// errBehind is the reason why Send does not send a batch while records of an earlier batch are
-// open.
+// errBehind is the reason why Send does not send a batch while records of an earlier batch must be
+// sent again.
 var errBehind = errors.New("an earlier message was not stored")
 
 // errAnswer is the error for an answer that is neither a success nor an error.

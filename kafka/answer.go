@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// handleAnswer handles r, the part of a produce response for q, which is the head of l. r is nil if
-// the response has no such part. The error codes are those of
+// handleAnswer handles r, the part of a produce response for the piece q at the head of the queue
+// l. r is nil if the response has no such part. The error codes are those of
 // https://kafka.apache.org/protocol#protocol_error_codes:
 //
 //	none, or a duplicate sequence number    the records are settled
@@ -67,10 +67,10 @@ func (s *session) handleAnswer(l *partitionQueue, q *piece, r *kmsg.ProduceRespo
 	}
 }
 
-// sequenceReusable reports whether the sequence number of the head of l can be used for other
-// records. After a failed attempt, the broker may have stored the head and would discard other
-// records with the same number as duplicates. The session then fails, because the next session has
-// new sequence numbers.
+// sequenceReusable reports whether the sequence number of the head of the queue l can be used for
+// other records. After a failed attempt, the broker may have stored the head and would discard
+// other records with the same number as duplicates. The session then fails, because the next
+// session has new sequence numbers.
 func (s *session) sequenceReusable(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
@@ -78,14 +78,15 @@ func (s *session) sequenceReusable(l *partitionQueue, err error) bool {
 	return l.tries == 0
 }
 
-// where adds the topic and partition of l to err.
+// where adds the topic and partition of the queue l to err.
 func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
-// tooLarge handles q, the head of l, which is larger than the topic allows. It halves q and lowers
-// the limit of the topic. A single record becomes a suspect if there is a reference record. If
-// there is none, it is refused at once, because the error itself names the size as the cause.
+// tooLarge handles q, the head of the queue l, which is larger than the topic allows. It halves q
+// and lowers the limit of the topic. A single record becomes a suspect if there is a reference
+// record (a copy of an accepted record) for comparison. If there is none, it is refused at once,
+// because the error itself names the size as the cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	// The message names both remedies, because either the topic or MaxRecord may be misconfigured.
 	if len(q.recs) == 1 {
@@ -104,15 +105,15 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	s.halve(l, q)
 }
 
-// halve replaces q, the head of l, with two pieces of half the records each.
+// halve replaces q, the head of the queue l, with two pieces of half the records each.
 func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
-// invalid handles q, the head of l, which contains a record that the broker does not accept. It
-// refuses the records that the broker names. If the broker names none or all, q is halved until a
-// single record is left, which becomes a suspect.
+// invalid handles q, the head of the queue l, which contains a record that the broker does not
+// accept. It refuses the records that the broker names. If the broker names none or all, q is
+// halved until a single record is left, which becomes a suspect.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
@@ -149,8 +150,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 }
 
-// adviceFor returns the advice for a batch that could not be packed because of err. For example, a
-// batch for an unknown topic is held.
+// adviceFor returns the advice for a batch that could not be divided into pieces because of err.
+// For example, a batch for an unknown topic is held.
 func adviceFor(err error) batch.Advice {
 	if isFatal(err) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return batch.Hold

@@ -33,7 +33,7 @@ type Config struct {
 	Topic string
 	// Key is the key of the records, a pattern such as "{user}". Records with the same key keep
 	// their order. Default "": no key. Records without a key, or with an empty one, are sent to one
-	// partition per origin.
+	// partition for each origin (the output of a process).
 	Key string
 	// TraceField is the field whose value is sent as the header trace-id. Default "trace_id"; "-":
 	// none.

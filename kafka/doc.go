@@ -27,8 +27,8 @@
 // A session is an idempotent producer with acks=all: if the answer to a request is lost, the
 // request is sent again with the same sequence number, and the broker stores it once. If that does
 // not succeed within [Config.Timeout], the session ends, and the output uses its circuit breaker,
-// error handler and spool. The next session is another producer, so up to one window of records may be
-// stored twice. A consumer removes duplicates by forebay-id with a dedup.Window.
+// error handler and spool. The next session is another producer, so the records that were in flight
+// may be stored twice. A consumer removes duplicates by forebay-id with a dedup.Window.
 //
 // # Rejected records
 //
@@ -36,12 +36,12 @@
 // records of the batch are stored. If the batch is too large, or the broker names no record, the
 // batch is divided until a single record is rejected. To find out whether the record or the broker
 // is at fault, the driver sends a copy of a record that the partition accepted before. The rejected
-// record becomes a dead letter if the partition eight times in a row rejects it and accepts the
-// copy. If the record is too large, one time is enough. The copies are stored, and a consumer
-// removes them by forebay-id. If the broker also rejects the copy, the broker is faulty or its topic
-// misconfigured. All records are then held, and none becomes a dead letter. If the partition has
-// accepted no record yet, there is nothing to copy, and the records after the rejected one are sent
-// first. If the rejected record is accepted later, it is stored after them.
+// record becomes a dead letter if the partition rejects it and accepts the copy eight times in a
+// row. If the record is too large, one time is enough. The copies are stored, and a consumer
+// removes them by forebay-id. If the broker also rejects the copy, the broker is faulty or its
+// topic misconfigured. All records are then held, and none becomes a dead letter. If the partition
+// has accepted no record yet, there is nothing to copy, and the records after the rejected one are
+// sent first. If the rejected record is accepted later, it is stored after them.
 //
 // Some failures need a change by an operator: rejected credentials, missing permissions, unknown
 // topics, and a host whose clock is ahead. After these, all records are held, and an alarm is

@@ -32,12 +32,12 @@ type Driver struct {
 	// origin.
 	spread uint64
 
-	// The following fields are counters for Stats. delayed is Throttled in ns.
+	// The following fields are counters for Stats. delayed is Stats.Throttled in ns.
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	// The following fields outlive sessions, so that a new session need not learn limits and
-	// references again. mu guards them. No other lock is acquired while mu is held.
+	// The following fields are kept across sessions, so that a new session knows the size limits
+	// and the reference records. mu guards them. No other lock is acquired while mu is held.
 	mu sync.Mutex
 	// limits contains the learned size limit of a Kafka batch, in bytes before compression, by
 	// topic.
@@ -240,8 +240,8 @@ var fatal = []error{
 	kerr.SecurityDisabled,
 }
 
-// isFatal reports whether only a change of configuration helps. It does for errors in fatal, an
-// invalid certificate, a server without TLS, and a TLS alert. A TLS alert is a net.OpError with Op
+// isFatal reports whether err needs a change of configuration: whether it is in the list fatal, an
+// invalid certificate, a server without TLS, or a TLS alert. A TLS alert is a net.OpError with Op
 // "remote error" or "local error".
 func isFatal(err error) bool {
 	var (

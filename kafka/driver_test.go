@@ -177,7 +177,7 @@ func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 }
 
 // If a broker rejects the producer or its sequence number, the session ends. The next session sends
-// all open records again.
+// all records again that are not stored.
 func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
@@ -271,7 +271,7 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
 	}
-	// The reference record may be stored twice.
+	// The record that is sent again for comparison may be stored twice.
 	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 {
 		t.Errorf("%d duplicates, %+v", duplicates, s)
 	}
@@ -446,8 +446,8 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					// Without a reference record, only the size decides, and brokers name no record
-					// for this error.
+					// If the broker has stored no record for comparison, the size alone decides.
+					// Brokers name no record for this error.
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
@@ -501,8 +501,8 @@ func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// If the first records of a partition are invalid, later ones are sent first and become the
-// reference records.
+// If the first records of a partition are invalid, later ones are sent first and serve for
+// comparison.
 func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		c := newCluster(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // sendDry writes the records of b to Config.DryRun, one line each. All records count as delivered.
-// If the write fails, the records are open with the advice batch.Gone and are then dropped.
+// If the write fails, the outlet drops the records.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	k := newPacker(d)
 	k.begin(b)

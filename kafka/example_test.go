@@ -83,8 +83,8 @@ func ExampleParseURL() {
 	// kafka: cannot read the destination: unknown parameter "windows": want one of autocreate, batch, client, compression, dial-timeout, key, mechanism, request-timeout, timeout, trace, window
 }
 
-// deliver.NewOutput adds memory and delivery to a Driver. The output is an io.Writer, as zap,
-// zerolog and the standard log need it.
+// deliver.NewOutput adds memory and delivery to a Driver. The output is an io.Writer, for example
+// for zap, zerolog and the standard log.
 func ExampleNew() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "logs"))
 	defer cluster.Close()

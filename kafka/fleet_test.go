@@ -53,7 +53,7 @@ func (e *slowNetwork) dial(ctx context.Context, network, address string) (net.Co
 	return &slow{c, e}, nil
 }
 
-// set begins an outage, which closes all connections, or ends it.
+// set begins an outage and closes all connections, or ends the outage if down is false.
 func (e *slowNetwork) set(down bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,7 +140,8 @@ const (
 	burst = 2 * time.Second
 )
 
-// A scenario describes an outage of the broker of a small fleet of hosts with real outputs.
+// A scenario describes an outage of a broker to which a small fleet of hosts sends through real
+// outputs.
 type scenario struct {
 	name    string
 	hosts   int
@@ -303,7 +304,8 @@ func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 
 // The model of package fleet predicts how real outputs behave in an outage of their broker: the
 // number of attempts, the times of the reconnects, the backlog of a host, and the time to catch up.
-// Both are random, so the bounds add a margin to the range of ten runs of the model.
+// The model and the outputs are random, so the bounds add a margin to the range of ten runs of the
+// model.
 func TestFleetModelMatchesRealOutputs(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, c := range []scenario{

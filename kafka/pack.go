@@ -22,8 +22,8 @@ type topicPartition struct {
 	partition int32
 }
 
-// A piece is a Kafka batch of all or some records of one deliver batch for one partition. Send
-// creates a piece and passes it to run, which then owns it.
+// A piece is a Kafka batch for one partition, with some or all records of one batch of the outlet.
+// The method Send creates it and passes it to the goroutine of run, which then owns it.
 type piece struct {
 	// of is the outlet's batch to which the records belong. It is nil for a reference record.
 	of      *pending
@@ -151,8 +151,8 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	return int32(h % uint64(n))
 }
 
-// fill returns the value of a record and sets k.headers. Both are valid until the next call. The
-// value may be memory of b.
+// fill returns the value of a record and sets k.headers. Value and headers are valid until the next
+// call. The value may be memory of b.
 func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	k.headers = k.headers[:0]
 	if b.Origin != ([16]byte{}) && rec.Ticket > 0 {
@@ -192,9 +192,9 @@ type cell struct {
 func onePartition(string) (int, error) { return 1, nil }
 
 // pack converts records of p to pieces and appends the pieces to dst. indexes selects records in
-// ascending order; nil means all. partitions returns the number of partitions of a topic; if it
-// fails, pack returns its error. The pieces of one partition are in the order of their records. A
-// record larger than the limit gets a separate piece.
+// ascending order; nil means all. The function partitions returns the number of partitions of a
+// topic; if it fails, pack returns its error. The pieces of one partition are in the order of their
+// records. A record larger than the limit gets a separate piece.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
 	cells := map[topicPartition]*cell{}
@@ -265,7 +265,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 	return dst, nil
 }
 
-// seal returns the records of c as a piece for the partition at.
+// seal returns the records of c as a piece for the given partition.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
 	// Without compression the size is known, so the memory is allocated at once. With compression
 	// the size is usually much smaller, so the memory grows as needed.

@@ -24,8 +24,8 @@ import (
 //	sending ──a record cannot be stored──▶ failing ──no request is in flight──▶ ended
 //	   └───────────────────────── the context ends ────────────────────────────▲
 //
-// A failing session sends nothing. Otherwise a record could be stored before an earlier open record
-// of its partition.
+// A failing session sends nothing. Otherwise a record could be stored before an earlier record of
+// its partition that must be sent again.
 type session struct {
 	d *Driver
 	// life receives the answers to batches and the end of the session.
@@ -41,7 +41,7 @@ type session struct {
 	results   chan result   // results from the goroutines of request
 	refreshed chan error    // results from the goroutine of refreshLeaders
 	done      chan struct{} // closed when run has returned
-	// calls counts the goroutines of request and refreshLeaders.
+	// calls counts the goroutines that the methods request and refreshLeaders have started.
 	calls sync.WaitGroup
 
 	mu     sync.Mutex // guards topics; no other lock is acquired while it is held
@@ -65,7 +65,7 @@ type pending struct {
 	unsettled int      // number of pieces that are not settled
 	refused   []int    // indexes of refused records
 	refusal   error    // reason for refusing the records in refused
-	// failed is the error with which packing failed. The batch then has no pieces.
+	// If the batch could not be divided into pieces, failed is the error.
 	failed error
 }
 
@@ -86,14 +86,14 @@ type partitionQueue struct {
 // resetAttempts restarts the count of failed attempts, for a new head.
 func (l *partitionQueue) resetAttempts() { l.tries, l.since, l.first = 0, time.Time{}, nil }
 
-// A failure is the reason why a session ends. advice applies to the open records of all batches of
-// the session.
+// A failure is the reason why a session ends. advice applies to all records of the session that are
+// not settled.
 type failure struct {
 	err    error
 	advice batch.Advice
 }
 
-// A result is a broker's response to a produce request with the heads of queues.
+// A result is a broker's response to a produce request that contained the head of each of queues.
 type result struct {
 	node   int32
 	queues []*partitionQueue
@@ -155,8 +155,8 @@ func (s *session) Close() {
 	s.d.connected.Store(false)
 }
 
-// run sends the packed batches and answers them, until the context ends or the session has failed.
-// It is the only goroutine that uses the partition queues.
+// run sends the pieces and reports the outcome of each batch, until the context ends or the session
+// has failed. It is the only goroutine that uses the partition queues.
 func (s *session) run() {
 	defer close(s.done)
 	for {
@@ -248,8 +248,8 @@ const requestBytes = 16 << 20
 // metadata.
 var errNoLeader = errors.New("the partition has no leader now")
 
-// request sends a produce request with the heads of queues to the broker with the id node. It does
-// not wait: a goroutine passes the result to s.results.
+// request sends a produce request with the head of each of queues to the broker with the id node.
+// It does not wait: a goroutine passes the result to s.results.
 func (s *session) request(node int32, queues []*partitionQueue) {
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks = -1 // acks=all: every in-sync replica has the records
@@ -310,8 +310,8 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns the part of resp for the partition at, or nil if resp has no such part. The
-// parameter id is the id of the topic.
+// partitionOf returns the part of resp for the given partition, or nil if resp has no such part.
+// The parameter id is the id of the topic.
 func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -327,8 +327,8 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 	return nil
 }
 
-// stored handles q, the head of l, after the broker has stored it. Its records are settled, and the
-// sequence number of the partition advances.
+// stored handles q, the head of the queue l, after the broker has stored it. Its records are
+// settled, and the sequence number of the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
 	// Sequence numbers count records, not Kafka batches. The record of a reference piece counts,
 	// too.
@@ -345,7 +345,8 @@ func (s *session) stored(l *partitionQueue, q *piece) {
 	s.settle(l, q)
 }
 
-// settle removes q, the head of l. If q was the last piece of its batch, it answers the batch.
+// settle removes q, the head of the queue l. If no other piece of its batch is unsettled, settle
+// reports the outcome of the batch.
 func (s *session) settle(l *partitionQueue, q *piece) {
 	s.shift(l)
 	if q.of.unsettled--; q.of.unsettled == 0 {
@@ -353,7 +354,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 	}
 }
 
-// shift removes the head of l and resets the count of attempts.
+// shift removes the head of the queue l and resets the count of attempts.
 func (s *session) shift(l *partitionQueue) {
 	l.resetAttempts()
 	l.queue[0] = nil
@@ -372,9 +373,9 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces q, the head of l, with new pieces. Each of parts is a list of record indexes and
-// becomes at least one piece. The records in q.named are refused once the last of the new pieces is
-// stored.
+// replace replaces q, the head of the queue l, with new pieces. Each of parts is a list of record
+// indexes and becomes at least one piece. The records in q.named are refused once the last of the
+// new pieces is stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	// The parts are packed from the records of the batch. Their memory is valid until the batch is
 	// answered.
@@ -393,8 +394,9 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	l.resetAttempts()
 }
 
-// retry marks the head of l as waiting. It is sent again with the same sequence number after the
-// next result of refreshLeaders. If Timeout has passed since the first failure, the session fails.
+// retry marks the head of the queue l as waiting. It is sent again with the same sequence number
+// after the next result of refreshLeaders. If Timeout has passed since the first failure, the
+// session fails.
 func (s *session) retry(l *partitionQueue, err error) {
 	// Timeout counts from the first failure rather than the first attempt, because a slow response
 	// is not a failure.
@@ -483,12 +485,12 @@ func (s *session) fail(f *failure) {
 	}
 }
 
-// end answers all batches and ends the session. Records that are not stored are open. If the broker
-// may have stored open records of a batch, the reason in the outcome of the batch wraps
-// batch.ErrUnanswered.
+// end reports the outcome of all batches and ends the session. Records not known to be stored are
+// open, which means that the outlet sends them again. If the broker may have stored open records of
+// a batch, the reason in the outcome of the batch wraps batch.ErrUnanswered.
 func (s *session) end() {
 	f := s.failing
-	// The keys of both maps are batches. left contains the indexes of the open records. unsure
+	// For each batch, left contains the indexes of the records that must be sent again, and unsure
 	// reports whether the broker may have stored one of them.
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}
 	for _, l := range s.busy {
@@ -501,7 +503,7 @@ func (s *session) end() {
 	}
 	why := s.d.describe("cannot store", f.err)
 	for _, p := range s.open {
-		// A batch that could not be packed has no pieces, and all its records are open.
+		// A batch that could not be divided into pieces must be sent again as a whole.
 		o := batch.Outcome{Open: batch.All(), Why: why}
 		if p.failed == nil {
 			open := left[p]

@@ -22,8 +22,8 @@ const (
 	// condemned is the number of refusals after which a suspect is condemned. After each refusal,
 	// the broker must store the reference record. Package internal/poison uses the same number.
 	condemned = 8
-	// maxDeferred is the maximum number of suspects per session whose later records are sent first.
-	// It limits the number of records out of order.
+	// maxDeferred is the maximum number of suspects per session that later records may overtake. It
+	// limits the number of records out of order.
 	maxDeferred = 64
 
 	referenceInterval  = 10 * time.Second // age at which a reference record is replaced
@@ -45,8 +45,9 @@ func (d *Driver) reference(at topicPartition) *reference {
 	return d.references[at]
 }
 
-// keep makes the first record of q the reference record of the partition of l. The broker must have
-// stored q. If the record is large or the current reference record is recent, keep does nothing.
+// keep makes a copy of the first record of q the reference record of its partition. The broker must
+// have stored q. If the record is large or the current reference record is recent, keep does
+// nothing.
 func (s *session) keep(l *partitionQueue, q *piece) {
 	// A recent reference record is not replaced, because packing a copy for each stored piece would
 	// take time.
@@ -81,11 +82,11 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 	}
 }
 
-// suspect handles the refusal of q, the head of l. q is a piece with a single record, or a
-// reference record. The record is condemned after the given number of refusals, if the broker has
+// suspect handles the refusal of q, the head of the queue l. q is a piece with a single record, or
+// a reference record. The record is condemned after the given number of refusals, if the broker has
 // stored a reference record after each refusal.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) {
-	// A refused reference record proves that the broker is at fault, so the limit learned from
+	// A refused reference record proves that the broker is at fault, so the size limit learned from
 	// earlier refusals may be wrong.
 	if q.reference {
 		s.d.forget(l.at.topic)
@@ -115,8 +116,8 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 // hold ends the session with the advice to hold all records.
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored is called when the reference record at the head of l is stored. The suspect,
-// which is the next piece, is condemned or sent again.
+// referenceStored is called when the reference record at the head of the queue l is stored. The
+// suspect, which is the next piece, is condemned or sent again.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
@@ -124,9 +125,9 @@ func (s *session) referenceStored(l *partitionQueue) {
 	}
 }
 
-// condemn refuses the only record of q, the head of l. q.named contains records that the broker
-// named earlier. These would be refused once another record of their batch is stored. None was
-// stored, so they are sent again.
+// condemn refuses the only record of q, the head of the queue l. q.named contains records that the
+// broker named as invalid earlier. They are refused only after another record of their batch is
+// stored. None was stored, so they are sent again.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	// The sequence number of the partition does not advance, because the broker has stored nothing.
 	s.refuse(q.of, q.recs, why)

@@ -63,8 +63,8 @@ func recordSize(key, value []byte, headers []header) int {
 }
 
 // add appends a record with the timestamp ms, in Unix ms. A nil key means no key. add copies key,
-// value and headers. Lengths and deltas are zigzag varints. The first length is the size of the
-// remainder of the record.
+// value and headers. Lengths and deltas are zigzag varints. The record begins with the size of its
+// remainder.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	if w.n == 0 { // timestamps are relative to the timestamp of the first record
 		w.first, w.largest = ms, ms

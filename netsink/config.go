@@ -29,7 +29,7 @@ type Config struct {
 	// TLS configures tls:// and syslog+tls://. Default: TLS 1.2 or newer, the certificate
 	// authorities of the system, and the host as ServerName.
 	TLS transport.TLS
-	// DialTimeout limits opening a connection, including the handshake. Default 10 s.
+	// DialTimeout limits the time to open a connection, including the TLS handshake. Default 10 s.
 	DialTimeout time.Duration
 	// WriteTimeout is the time after which the peer is considered dead if it accepts no byte
 	// of a write of up to 64 KiB. On Linux it also limits, for TCP, how long bytes may stay

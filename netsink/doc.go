@@ -17,13 +17,12 @@
 //	batch ─▶ frames ─▶ kernel ─▶ network ─▶ peer
 //	                     └─▶ record settled
 //
-// These protocols have no acknowledgements, so a record is settled once the kernel has accepted
-// all of it. If the peer crashes, bytes that its kernel had not passed on are lost without notice.
-// A protocol with acknowledgements, such as Forward, does not have this gap. No other records are
-// lost: the first record that was not written completely stays open, with all records after it,
-// and they are sent over the next connection. A record is never continued on another connection.
-// The peer may receive its beginning at the end of the old connection, without a newline, or with
-// fewer bytes than its octet count.
+// These protocols have no acknowledgements, so a record is settled once the kernel has accepted all
+// of it. If the peer crashes, bytes that its kernel had not passed on are lost without notice. A
+// protocol with acknowledgements, such as Forward, does not have this gap. No other records are
+// lost: the first record that was not written completely is sent over the next connection, with all
+// records after it. It is sent from its beginning, so the data of the old connection may end in a
+// part of it, without a newline or with fewer bytes than its octet count.
 //
 // One goroutine per connection reads and discards the data that the peer sends. It detects the end
 // of the connection at once, even between batches. A peer that closes only its sending side counts

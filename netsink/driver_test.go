@@ -112,7 +112,7 @@ func mustConnect(t testing.TB, destination string, o *Config) *client {
 }
 
 // send sends b, in a new session if none is open. It returns the number of settled records, and the
-// reason why the others are open.
+// reason why the others are not settled.
 func (c *client) send(b *batch.Batch) (settled int, err error) {
 	c.t.Helper()
 	if c.s != nil {
@@ -240,8 +240,8 @@ func TestRecordsArriveAsLines(t *testing.T) {
 func TestPartialWriteSettlesWholeRecords(t *testing.T) {
 	recs := []string{"first\n", "second\n", "third\n", "fourth\n"}
 	all := strings.Join(recs, "")
-	// If records end with newlines, they are written from the batch. If they do not, they are
-	// copied and newlines are added.
+	// Records that end with newlines are written directly from the batch. Others are copied, and
+	// newlines are added.
 	for _, newlines := range []bool{true, false} {
 		for limit := 1; limit < len(all); limit++ {
 			bubble.Test(t, func(t *testing.T) {
@@ -462,8 +462,8 @@ func TestContextEndsOpenSendAndClose(t *testing.T) {
 	})
 }
 
-// A halfConn is a connection with CloseWrite, like TCP. CloseWrite calls half instead of closing
-// the sending side.
+// A halfConn is a connection with the method CloseWrite, like TCP. The method calls the function
+// half instead of closing the sending side.
 type halfConn struct {
 	net.Conn
 	half func()

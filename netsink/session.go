@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A session is one connection. Send writes batches. The goroutine of read detects the end of the
-// connection at once, even while nothing is written. The end is reported once: by the Send in
-// progress, after its answer, or by read if no Send is in progress.
+// A session is one connection. Send writes batches. A goroutine, the reader, runs the method read
+// and detects the end of the connection at once, even while nothing is written. The end is reported
+// once: by the Send in progress, after its answer, or by the reader if no Send is in progress.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -219,8 +219,8 @@ func (s *session) write(p []byte) (done int, err error) {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(s.d.o.WriteTimeout)); err != nil {
 			return done, err
 		}
-		// When the context ends, it sets a deadline, which the call above may have overwritten.
-		// Therefore the context is checked after that call.
+		// At the end of the context, a function started by begin sets a deadline in the past. The
+		// call above may have overwritten it, so the context is checked after that call.
 		if err := context.Cause(s.life.Context()); err != nil {
 			return done, err
 		}

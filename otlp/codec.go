@@ -108,7 +108,7 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 }
 
 // maxDecodeDepth is the maximum nesting depth of values that are decoded. It protects the stack
-// against damaged files. The encoder writes less deep values.
+// against damaged files. The encoder never nests values as deeply.
 const maxDecodeDepth = 4 * maxDepth
 
 // appendAny appends an AnyValue as JSON. Bytes are written in base64, and infinite numbers and NaN

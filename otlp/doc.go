@@ -20,7 +20,7 @@
 //	  - Keys are unique, as OTLP requires. If a record has the key a three times, the keys are sent as
 //	    a, a_ and a__.
 //	  - Valid trace_id and span_id attributes become the trace and span ids of the record (see
-//	    [Config]). Later ones with other values remain attributes.
+//	    [Config]). If a record has several of them, later ones with other values remain attributes.
 //
 // Answers are handled as the protocol requires. After 429 and 5xx the request is retried,
 // respecting Retry-After. After a 413, requests become smaller. After 401, 403 and 404 all records
@@ -39,9 +39,9 @@
 // # Order and duplicates
 //
 // One request is in flight at a time, so that records arrive in the order of the calls. If a
-// response is missing, the request is sent again, although the receiver may have accepted it. The
-// receiver cannot recognize the copies, because OTLP has no record ids. It then stores the records
-// of one batch twice.
+// response is missing, the request is sent again, although the receiver may have accepted it. OTLP
+// has no record ids, so the receiver cannot recognize the copies and stores the records of that
+// batch twice.
 //
 // # Memory
 //

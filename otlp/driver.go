@@ -123,8 +123,8 @@ func (x *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 // isOwnType reports whether form is the content type of this package.
 func isOwnType(form string) bool { return form == contentType }
 
-// Traits returns the limits of a batch and the accepted content type. Window is not set, so one
-// request is in flight at a time. That keeps records in order.
+// Traits returns the limits of a batch and the accepted content type. Traits.Window is not set, so
+// that one request is in flight at a time, which keeps records in order.
 func (x *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: isOwnType, Defaults: x.defaults}
 }
@@ -205,8 +205,8 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
-	// isRecord reads a few bytes of each record. Records from the encoder always pass it. Records
-	// from a spool or a crash-safe file may be damaged.
+	// isRecord reads a few bytes of each record. Records from the encoder always pass this check.
+	// Records from a spool or a crash-safe file may be damaged.
 	var bad []int
 	for i, r := range b.All() {
 		if !isRecord(r.Data) {
@@ -238,8 +238,8 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// errOtherRefused is the reason why records of a batch remain open when other records of the batch
-// are refused.
+// errOtherRefused is the reason why records of a batch are sent again when other records of the
+// batch are refused.
 var errOtherRefused = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
 
 // others returns the indexes below n that are not in bad. bad must be sorted.
@@ -259,7 +259,7 @@ func malformedError(rec []byte) error {
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON. If
-// the write fails, the records are open with the advice batch.Gone, so the outlet drops them.
+// the write fails, the outlet drops the records.
 func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {

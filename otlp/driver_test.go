@@ -49,7 +49,7 @@ func status(code int, message string) reply {
 	return reply{status: code, kind: "application/x-protobuf", text: string(appendText([]byte{0x08, 3}, 0x12, message))}
 }
 
-// rejected returns a success that rejects n records.
+// rejected returns a reply with status 200 whose partial_success rejects n records.
 func rejected(n int, message string) reply {
 	part := appendText([]byte{0x08, byte(n)}, 0x12, message)
 	return reply{status: 200, kind: "application/x-protobuf", text: string(append(appendLen(nil, 0x0a, len(part)), part...))}
@@ -147,7 +147,8 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
-// Without a response, the records are open. ErrUnanswered is set unless the connection failed.
+// Without a response, the records stay undelivered. The error is ErrUnanswered, unless no
+// connection was established.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error

@@ -22,9 +22,9 @@ type item struct {
 	value int  // offset of the value of the current KeyValue
 }
 
-// anyValue appends the AnyValue of v. depth is the number of enclosing groups. A walk of package
-// values visits v and calls the methods of [values.Emitter] below. If anyValue fails, dst ends in
-// an incomplete value.
+// anyValue appends the AnyValue of v. depth is the number of enclosing groups. A [values.Walk]
+// visits v and calls the methods of [values.Emitter] below. If anyValue fails, dst ends in an
+// incomplete value.
 func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	k := &w.walk
 	k.Emitter, k.Style, k.Scratch = w, &w.e.values.Style, &w.scratch
@@ -37,8 +37,8 @@ func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	return dst, err
 }
 
-// beginValue opens an element if the innermost item is a list. In a map, Key has already opened the
-// value.
+// beginValue opens an element if the innermost item is a list. In a map, the method Key has already
+// opened the value.
 func (w *writer) beginValue() {
 	if n := len(w.items); n > 0 && w.items[n-1].list {
 		w.dst, w.items[n-1].pair = openLen(w.dst, tagValues)

@@ -26,7 +26,7 @@ const maxDepth = 24
 // but methods of the attribute values may. It is immutable.
 type encoder struct {
 	// traceKey and spanKey are the keys of the attributes that become the trace id and the span id.
-	// "-" means that no attribute does.
+	// "-" means that no attribute becomes one.
 	traceKey, spanKey string
 	source            bool
 	values            *values.Values
@@ -247,7 +247,8 @@ type writer struct {
 	times   values.Times
 }
 
-// writers is a pool of writers. With their memory, encoding a record does not allocate.
+// writers is a pool of writers. Their memory is reused, so that encoding a record does not
+// allocate.
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // getWriter returns a writer for the attributes of r. If r is nil, the attributes belong to a

@@ -145,7 +145,7 @@ type token string
 func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
 
 // deepest returns the maximum nesting depth of the messages in b. At the top level, only fields
-// with the tag top count.
+// whose tag is the parameter top count.
 func deepest(b []byte, top byte) (depth int) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
@@ -383,7 +383,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// No response makes partialProto or partialJSON panic.
+// The functions partialProto and partialJSON do not panic, whatever the response.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x0a\x07\x08\x02\x12\x03bad"))
 	f.Add([]byte(`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"bad"}}`))

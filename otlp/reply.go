@@ -13,14 +13,14 @@ import (
 )
 
 // maxAnswer is the maximum length in bytes of a response. A longer response cannot be decoded and
-// counts as no response.
+// is treated like a missing one.
 const maxAnswer = 16 << 20
 
 // exchange sends the request in x.body, which contains b, and returns the outcome of the response (OTLP
 // specification, OTLP/HTTP Response):
 //
 //	2xx        accepted; partial_success has the number of rejected records
-//	400, 422   a record may be at fault: search for it, if the receiver accepts the reference record
+//	400, 422   a record may be at fault: search for it, if the receiver accepts an earlier record
 //	others     see httpsend.Poster.Interpret
 func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
@@ -28,7 +28,7 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return httpsend.OutcomeOf(err)
 	}
 	if a.Status >= 200 && a.Status < 300 {
-		return x.isAccepted(&a, b)
+		return x.successOutcome(&a, b)
 	}
 	message := answerText(&a)
 	if o, ok := x.post.Interpret(&a, message); ok {
@@ -41,8 +41,8 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.prober.Check(ctx, x.post, o)
 }
 
-// isAccepted returns the outcome of a request with b after the response a with a status 2xx.
-func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+// successOutcome returns the outcome of a request with b after the response a with a status 2xx.
+func (x *Driver) successOutcome(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
 	// The part that was not read may contain the number of rejected records.

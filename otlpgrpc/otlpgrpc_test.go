@@ -254,7 +254,7 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	return <-l.o
 }
 
-// If a server does not speak gRPC, hangs, or closes the connection, the records are open.
+// If a server does not speak gRPC, hangs, or closes the connection, the records stay undelivered.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

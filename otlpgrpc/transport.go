@@ -63,7 +63,8 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	// A proxy that does not support gRPC answers with an HTTP status.
 	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil {
 		code, _ := strconv.Atoi(m[1])
-		// Package otlp accepts an empty answer with a success status. The text makes it an error.
+		// Package otlp accepts an empty answer with a success status. With this text it reports an
+		// error.
 		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {

@@ -20,14 +20,14 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// lastTimeout limits the wait for a message after which gRPC exits the program, like the limit of
-// forebay.SyncLevel.
+// lastTimeout limits how long a fatal message delays gRPC's exit of the program. It equals the
+// limit of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a grpclog.LoggerV2 that passes messages to log, for grpclog.SetLoggerV2.
 //
-//   - Info, Warning and Error have the levels of slog. Fatal is slog.LevelError+4, and the call waits
-//     until the message is delivered, at most 250 ms, because gRPC then exits the program.
+//   - Info, Warning and Error have the levels of slog. Fatal has slog.LevelError+4. A call of Fatal
+//     waits until the message is delivered, at most 250 ms, because gRPC then exits the program.
 //   - gRPC logs many messages at Info: use a named logger, whose level forebay.Router.SetLevel sets.
 //   - The component of gRPC that logs, such as core or transport, is the attribute "component".
 //   - The source position is the position of the call in gRPC.
@@ -55,7 +55,7 @@ func (l *logger) enabled(level slog.Level) bool {
 }
 
 // write logs a message. depth is the number of stack frames between the logged position and the
-// function of grpclog.
+// function of package grpclog that was called.
 func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	var pcs [1]uintptr
 	// The skipped frames are Callers, write, the method that calls write, and the function of
@@ -80,9 +80,9 @@ func (l *logger) flush() {
 	}
 }
 
-// text formats a message. If the arguments make fmt panic, the text of the panic becomes the
-// message. fmt recovers a panic in a method of an argument, but the value of the panic may panic
-// again.
+// text formats a message. If fmt panics, the text of the panic becomes the message. That is rare:
+// fmt recovers a panic in a method of an argument, but then formats the panic's value, which may
+// panic again.
 func text(format func(...any) string, args []any) (s string) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -24,8 +24,8 @@ const (
 	// syncTimeout limits how long Sync waits.
 	syncTimeout = 5 * time.Second
 
-	// lastTimeout limits the wait for an entry after which zap may exit the program, like the limit
-	// of forebay.SyncLevel.
+	// lastTimeout limits how long zap is delayed by an entry after which it may exit the program.
+	// It equals the limit of forebay.SyncLevel.
 	lastTimeout = 250 * time.Millisecond
 )
 
@@ -35,18 +35,20 @@ const above = slog.LevelError + 4
 // New returns a zapcore.Core that passes entries to log. The levels of log and its outputs apply.
 //
 //   - Fields become attributes of the same type, objects and namespaces become groups, and arrays
-//     become lists. A field of zap.Error is the error itself and has the format of the outputs, see
-//     encode.Options.
-//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are the levels of slog. Higher levels are
-//     slog.LevelError+4, and the call waits until the entry is delivered, at most 250 ms, because zap
-//     may then exit the program.
-//   - The name of a zap logger is the name of forebay.Logger.Named, so forebay.Router.SetLevel applies
-//     to it. zapcore.Core.Enabled, which does not receive the name, returns true if any name is
-//     enabled; Check applies the level of the name.
-//   - The caller of zap.AddCaller is the attribute "caller", such as dir/file.go:12. If an output has
-//     AddSource, it is the source position of the record instead, in the format of that output. The
-//     stack of zap.AddStacktrace is the attribute "stack". Both are outside all namespaces.
-//   - A panic in a method of a value, such as MarshalLogObject, is replaced by a text, "!PANIC: …".
+//     become lists. A field added by zap.Error keeps the error value, and each output formats it;
+//     see encode.Options.
+//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are the levels of slog. Higher levels
+//     become slog.LevelError+4. Such a call waits until the entry is delivered, at most 250 ms,
+//     because zap may then exit the program.
+//   - The name of a zap logger works like a name given to forebay.Logger.Named, so
+//     forebay.Router.SetLevel applies to it. zapcore.Core.Enabled does not receive the name, so it
+//     returns true if a logger of any name is enabled. Check uses the level set for the name.
+//   - The caller of zap.AddCaller is the attribute "caller", such as dir/file.go:12. If an output
+//     has AddSource, it is the source position of the record instead, in the format of that output.
+//     The stack of zap.AddStacktrace is the attribute "stack". Caller and stack are outside all
+//     namespaces.
+//   - If a method of a value, such as MarshalLogObject, panics, the text "!PANIC: …" replaces the
+//     value.
 //   - Sync waits until all entries are delivered, at most 5 s. It does not close log.
 //   - Errors of outputs are counted and reported by the forebay.Router, not returned to zap.
 //
@@ -72,12 +74,12 @@ type router interface {
 	EnabledForAny(slog.Level) bool
 	// NeedsPC reports whether an output writes the source position itself.
 	NeedsPC() bool
-	// HandleTop is like Handle, and adds the attributes top outside of all groups.
+	// HandleTop is like Handle, but also adds attributes outside of all groups.
 	HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error
 }
 
-// A core is a zapcore.Core. Its forebay.Logger contains the attributes of With. A core is immutable
-// except for the cache named.
+// A core is a zapcore.Core. Its forebay.Logger contains the attributes added by With. A core is
+// immutable except for its cache of routers.
 type core struct {
 	log     *forebay.Logger
 	handler router   // handler of log
@@ -125,8 +127,8 @@ func (c *core) Level() zapcore.Level {
 	return zapcore.InvalidLevel
 }
 
-// With returns a core that adds fields to all entries. The fields are encoded once. Fields after a
-// zap.Namespace belong to its group, like the fields of later calls.
+// With returns a core that adds fields to all entries. The fields are encoded once. Fields that
+// follow a zap.Namespace, and fields of later calls, belong to its group.
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	var o object
 	o.add(fields)
@@ -139,7 +141,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	return newCore(log.With(o.attrs[from:]...))
 }
 
-// Check adds c to ce if an output accepts the level of ent from a logger with the name of ent.
+// Check adds c to ce if an output accepts ent, judged by its level and logger name.
 func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.handlerOf(ent.LoggerName).Enabled(context.Background(), levelOf(ent.Level)) {
 		return ce.AddCore(ent, c)

@@ -137,7 +137,8 @@ var zapConfig = zapcore.EncoderConfig{
 	EncodeDuration: zapcore.NanosDurationEncoder, EncodeName: zapcore.FullNameEncoder,
 }
 
-// logTwice calls log twice: with zap's JSON encoder and with forebay. It returns both outputs.
+// logTwice calls its argument with a logger that uses zap's JSON encoder, and again with one that
+// uses forebay. It returns both outputs.
 func logTwice(t *testing.T, log func(*zap.Logger)) (zapOutput, forebayOutput string) {
 	t.Helper()
 	var a, b bytes.Buffer

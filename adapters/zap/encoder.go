@@ -53,9 +53,8 @@ func (o *object) contain(f *zapcore.Field) {
 	f.AddTo(o)
 }
 
-// objectOf returns the attributes of m. If m panics, fault is the text of the panic. If m returns
-// an error, err is the error, and attrs contains the attributes that m added before; zap adds the
-// error as a field.
+// objectOf returns the attributes of m. If m panics, fault is the text of the panic. If m fails,
+// err is its error, attrs contains the attributes added before, and zap adds the error as a field.
 func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err error) {
 	defer func() {
 		if p := recover(); p != nil {

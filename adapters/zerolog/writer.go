@@ -24,20 +24,20 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// lastTimeout limits the wait for an event after which zerolog exits the program, like the limit of
-// forebay.SyncLevel.
+// lastTimeout limits how long zerolog is delayed by an event after which it exits the program. It
+// equals the limit of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
 // New returns a writer for zerolog.New that passes events to log.
 //
-//   - Level, time and message are the fields in which zerolog writes them, by the names and formats in
-//     zerolog's variables. A line without a level has slog.LevelInfo, a line without a time the
-//     current time. A time in whole seconds, zerolog's default, receives the fraction of the current
-//     time.
+//   - Level, time and message come from the fields that zerolog's variables, such as
+//     zerolog.TimestampFieldName, name for them. A line without a level has slog.LevelInfo, and a
+//     line without a time has the current time. zerolog writes whole seconds by default; the
+//     current time supplies the fraction.
 //   - All other fields are attributes, in order: objects are groups; lists and unusual numbers keep
 //     their text, so that no digit changes. Errors, durations and times have zerolog's format.
-//   - The levels trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and panic are
-//     slog.LevelError+4, and the call waits until the event is delivered, at most 250 ms, because
+//   - The levels trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and panic become
+//     slog.LevelError+4. Such a call waits until the event is delivered, at most 250 ms, because
 //     zerolog then exits the program.
 //   - A line that is not JSON becomes the message.
 //   - Errors of outputs are counted and reported by the forebay.Router, not returned by Write.
@@ -111,8 +111,8 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		return slog.NewRecord(now, l, string(bytes.TrimRight(p, "\r\n")), 0)
 	}
 	attrs := record.Attrs(p)
-	// zerolog adds the field for the level before other fields with this name, so the first one
-	// counts.
+	// zerolog adds the field for the level before other fields with this name, so the first one is
+	// the level.
 	if level != zerolog.NoLevel {
 		if i := indexOf(attrs, zerolog.LevelFieldName); i >= 0 {
 			attrs = slices.Delete(attrs, i, i+1)
@@ -128,8 +128,8 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		}
 	}
 	msg := ""
-	// zerolog adds the field for the message after other fields with this name, so the last one
-	// counts.
+	// zerolog adds the field for the message after other fields with this name, so the last one is
+	// the message.
 	for i, a := range slices.Backward(attrs) {
 		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
 			msg = a.Value.String()

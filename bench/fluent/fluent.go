@@ -88,9 +88,9 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 			}
 			return err
 		}
-		// Competitors connect in their constructor. A Logger connects when its first record is
-		// posted and, without acknowledgements, waits briefly after connecting. Therefore the
-		// connection is made here.
+		// Competitors connect in their constructor. A forebay Logger connects when its first record
+		// is posted and, without acknowledgements, waits briefly after connecting. The records
+		// posted here keep that out of the measurement.
 		for range 2 {
 			if err := errors.Join(l.Post(Tag, event), l.Flush(context.Background())); err != nil {
 				return nil, errors.Join(err, drain())
@@ -136,8 +136,9 @@ func IBM(acks bool) func(addr string) (*Poster, error) {
 	}
 }
 
-// Floor returns a client that is a lower bound for these records. Post encodes the record by hand
-// into one of two buffers, under a lock. Another goroutine writes frames of 64 KiB.
+// Floor returns a minimal client, whose time is a lower bound for these records. Its Post encodes
+// the record by hand into one of two buffers, under a lock. Another goroutine writes frames of 64
+// KiB.
 func Floor(addr string) (*Poster, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -26,8 +26,9 @@ type Receiver struct {
 	buf []byte // buffer of the first connection; its memory pages are already mapped
 }
 
-// NewReceiver starts a receiver. If discard is true, it only reads. If discard is false, it sends
-// each acknowledgement after twice the delay, to simulate a network with that latency.
+// NewReceiver starts a receiver. If discard is true, it discards everything it reads. If discard is
+// false, it sends each acknowledgement after twice the delay, to simulate a network with that
+// latency.
 func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

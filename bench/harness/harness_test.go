@@ -47,8 +47,8 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	}
 }
 
-// sleep returns a constructor of a subject. Its operation takes d of the time of a bubble, and its
-// tally has fewer records than were written; lost is the difference.
+// sleep returns a constructor of a subject whose operation sleeps for d. It counts as many records
+// too few as lost states.
 func sleep(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64
@@ -67,7 +67,8 @@ func sleep(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	}
 }
 
-// run measures a row in a bubble, so that the figures do not depend on the machine.
+// run measures a row in a synctest bubble. Its synthetic time makes the figures independent of the
+// machine.
 func run(t *testing.T, row Row) (res *Result) {
 	t.Helper()
 	row.Name = "test"

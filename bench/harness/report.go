@@ -15,9 +15,8 @@ import (
 	"text/tabwriter"
 )
 
-// busyShare is a share of processor time. If other processes use more while a row is measured, the
-// report mentions it. Such rows should be measured again, especially those that need two
-// processors.
+// If other processes use more than busyShare of the processor time while a row is measured, the
+// report mentions it. Measure such a row again, especially if it needs two processors.
 const busyShare = 0.05
 
 // Report is the content of results/latest.json.
@@ -70,9 +69,9 @@ func ReadReport(path string) (*Report, error) {
 	return rep, nil
 }
 
-// merge adds rows of old, a stored report. The result contains the registered rows in the order of
-// registration, followed by the rows of groups that other programs measure. All other rows are
-// dropped, because they are no longer registered.
+// merge adds rows of old, a stored report. Registered rows come first, in the order of
+// registration. Then come rows of groups without a registered row, because other programs measure
+// them. All other rows are dropped: they are no longer registered.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
 	for _, r := range slices.Concat(old.Rows, rep.Rows) {

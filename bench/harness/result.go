@@ -92,8 +92,8 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Fastest returns the column of the fastest competitor, or nil. If valid is true, it ignores
-// competitors whose output has defects.
+// Fastest returns the column of the fastest competitor, or nil. If valid is true, competitors whose
+// output has defects are ignored.
 func (r *Result) Fastest(valid bool) *Column {
 	rivals := r.columns(func(c *Column) bool {
 		return c.kind == Rival && (!valid || len(c.Invalid) == 0)

@@ -29,8 +29,8 @@ func MAD(v []float64) float64 {
 	return Median(d)
 }
 
-// ratios divides each value of a by the value of b in the same round, which cancels effects on
-// whole rounds. Surplus rounds are ignored.
+// ratios divides each value of a by the value of b in the same round, so that a slow round does not
+// affect the ratio. If one slice is longer, its further rounds are ignored.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

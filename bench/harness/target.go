@@ -63,7 +63,8 @@ func (t *Target) check(r *Result) Check {
 	return c
 }
 
-// Versus requires that the time of ours is at most factor times the time of the contender ref.
+// Versus requires that the contender named ours takes at most factor times as long as the one named
+// ref.
 func Versus(ours, ref string, factor float64) Target {
 	return Target{fmt.Sprintf("%s ≤ %.3g × %s", ours, factor, ref), factor, []string{ours, ref}, func(r *Result, c []*Column) Measured {
 		q := Ratio(c[0], c[1])
@@ -78,9 +79,9 @@ func Versus(ours, ref string, factor float64) Target {
 	}}
 }
 
-// VersusFastest requires that the time of ours is at most factor times the time of the fastest
-// competitor with valid output. If a competitor with invalid output is faster, the check mentions
-// it.
+// VersusFastest requires that the contender named ours takes at most factor times as long as the
+// fastest competitor with valid output. If a competitor with invalid output is faster, the check
+// mentions it.
 func VersusFastest(ours string, factor float64) Target { return Versus(ours, fastest, factor) }
 
 // CPUVersusFastest is like VersusFastest, but compares processor times.
@@ -91,9 +92,9 @@ func CPUVersusFastest(ours string, factor float64) Target {
 	}}
 }
 
-// ShareVersusFastest is like VersusFastest, but first subtracts the time of the contender floor
-// from both times. The contender floor measures a cost that no contender can avoid, such as a call
-// that does nothing.
+// ShareVersusFastest is like VersusFastest, but first subtracts from both times that of the
+// contender named floor, which measures a cost that no contender can avoid, such as a call that
+// does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Target {
 	text := fmt.Sprintf("%s ≤ %.3g × %s, both without %s", ours, factor, fastest, floor)
 	return Target{text, factor, []string{ours, fastest, floor}, func(_ *Result, c []*Column) Measured {
@@ -124,7 +125,8 @@ func Allocs(ours string, limit float64) Target {
 	}}
 }
 
-// AllocsVersus requires that an operation of ours makes no more allocations than one of ref.
+// AllocsVersus requires that the contender named ours makes no more allocations per operation than
+// the one named ref.
 func AllocsVersus(ours, ref string) Target {
 	return Target{fmt.Sprintf("%s allocs/op ≤ %s", ours, ref), allocsSlack, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
 		return Measured{got: c[0].Allocs - c[1].Allocs, text: figure(c[0].Allocs) + " and " + figure(c[1].Allocs)}
@@ -145,7 +147,8 @@ func AtMost(ours string, limit float64) Target {
 	}}
 }
 
-// Difference requires that the median of ours is at most extra units larger than the median of ref.
+// Difference requires that the median of the contender named ours exceeds that of the one named ref
+// by at most extra units.
 func Difference(ours, ref string, extra float64) Target {
 	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
 		d := c[0].Median - c[1].Median
@@ -153,14 +156,15 @@ func Difference(ours, ref string, extra float64) Target {
 	}}
 }
 
-// Figure requires that the figure key in More is at most limit.
+// Figure requires that Sample.More[key] is at most limit.
 func Figure(ours, key string, limit float64) Target {
 	return Target{fmt.Sprintf("%s %s ≤ %g", ours, key, limit), limit, []string{ours}, func(_ *Result, c []*Column) Measured {
 		return Measured{got: c[0].More[key], text: figure(c[0].More[key])}
 	}}
 }
 
-// FigureVersus requires that the figure key in More is at most the same figure of ref plus extra.
+// FigureVersus requires that Sample.More[key] exceeds that of the contender named ref by at most
+// extra.
 func FigureVersus(ours, ref, key string, extra float64) Target {
 	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
 		got, of := c[0].More[key], c[1].More[key]
@@ -168,8 +172,8 @@ func FigureVersus(ours, ref, key string, extra float64) Target {
 	}}
 }
 
-// judge computes the checks and the status of a row. The status is Short if a check is not met,
-// NotMeasured if none is unmet but one has no figures, and OK if all are met.
+// judge computes the checks and the status of a row. The status is Short if a check failed,
+// otherwise NotMeasured if a check has no figures, and otherwise OK.
 func judge(row *Row, r *Result) {
 	for i := range row.Targets {
 		r.Checks = append(r.Checks, row.Targets[i].check(r))

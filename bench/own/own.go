@@ -66,7 +66,8 @@ func toFile(run func(*forebay.Logger) rivals.Run) func(*os.File) (*harness.Subje
 	}
 }
 
-// ToFile opens a file.File by the name of the open file, and writes to it through slabs.
+// ToFile returns an Open that reopens the given file by its name as a file.File, and writes to it
+// through slabs.
 func ToFile(o *slab.Options) rivals.Open {
 	return func(f *os.File) (rivals.Writer, error) {
 		f.Close()

@@ -39,8 +39,8 @@ func Open(height int) string {
 		`<rect class="back" width="%d" height="%d"/>`+"\n", Width, height, FontSize, style, Width, height)
 }
 
-// Step returns the distance between ticks on a time axis: the smallest duration of the form 1, 2 or
-// 5 times a unit that is at least d.
+// Step returns the distance between ticks on a time axis: d rounded up to a round duration, such as
+// 1, 2 or 5 ms.
 func Step(d time.Duration) time.Duration {
 	for unit := time.Millisecond; unit <= 10*time.Second; unit *= 10 {
 		for _, n := range []time.Duration{1, 2, 5} {

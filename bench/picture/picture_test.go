@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/bench/picture"
 )
 
-// The texts of each picture are inside the picture and do not overlap, also in a wide font.
+// The texts of each picture are inside the picture and do not overlap, even in a wide font.
 func TestTextsHaveRoom(t *testing.T) {
 	const em = 0.62 // mean width of a character: 20 % more than in Arial
 	files, err := filepath.Glob("../../docs/img/*.svg")

@@ -118,8 +118,8 @@ func checkLine(line []byte, s Scenario) (digits int, err error) {
 	return len(frac), nil
 }
 
-// expected returns the fields of the record of s, as log/slog writes and encoding/json decodes them.
-// A NaN may have any form.
+// expected returns the fields of the record of s, as log/slog writes them and encoding/json decodes
+// them. A NaN may have any form.
 func expected(s Scenario) (map[string]any, error) {
 	var out bytes.Buffer
 	Slog(&out, s)(0, 1)

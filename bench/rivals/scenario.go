@@ -75,8 +75,8 @@ var (
 	Ctrl  = controls()
 )
 
-// User is an object with three fields. Each of its methods is the way of one native logger to log
-// objects; see the files of the adapters.
+// User is an object with three fields. Each of its methods implements the interface of one logger
+// for objects; see the files of the adapters.
 type User struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name"`
@@ -94,7 +94,7 @@ type PlainUser struct {
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
 
 // Level returns the level of the logger. The records have the level info. Adapters divide by four,
-// the distance between two levels of slog.
+// because slog's levels are 4 apart and those of other loggers 1.
 func (s Scenario) Level() slog.Level {
 	if s == Disabled {
 		return slog.LevelWarn
@@ -102,8 +102,8 @@ func (s Scenario) Level() slog.Level {
 	return slog.LevelInfo
 }
 
-// Strings returns the message, and the key and the value of the only field, in the scenarios with one
-// string.
+// Strings returns the message and, in scenarios with a single field that is a string, its key and
+// value.
 func (s Scenario) Strings() (msg, key, value string) {
 	switch s {
 	case Plain1K:

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// Discard is a destination that counts calls and bytes. Unlike io.Discard, no logger recognizes it
-// and skips its work. It is not safe for concurrent use.
+// Discard is a destination that counts calls and bytes. It replaces io.Discard, because some
+// loggers recognize that and skip their work. It is not safe for concurrent use.
 type Discard struct {
 	Writes uint64
 	Bytes  uint64
@@ -23,12 +23,12 @@ func (d *Discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ByWrite is the tally of a destination that receives one record per Write.
+// ByWrite returns the tally, provided that each Write passes one record.
 func (d *Discard) ByWrite() (harness.Tally, error) {
 	return harness.Tally{Records: d.Writes, Bytes: d.Bytes}, nil
 }
 
-// BySize is the tally of a destination whose records all have record bytes.
+// BySize returns the tally, provided that every record has the given number of bytes.
 func (d *Discard) BySize(record int) (harness.Tally, error) {
 	return bySize(d.Bytes, record)
 }
@@ -40,7 +40,7 @@ func bySize(total uint64, record int) (harness.Tally, error) {
 	return harness.Tally{Records: total / uint64(record), Bytes: total}, nil
 }
 
-// FileBySize is the tally of a file whose records all have record bytes.
+// FileBySize returns the tally of a file in which every record has the given number of bytes.
 func FileBySize(f *os.File, record int) (harness.Tally, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -49,7 +49,7 @@ func FileBySize(f *os.File, record int) (harness.Tally, error) {
 	return bySize(uint64(st.Size()), record)
 }
 
-// FileByLine is the tally of a file of lines. It reads the file.
+// FileByLine returns the tally of a file, whose lines it counts.
 func FileByLine(f *os.File) (t harness.Tally, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return t, err

@@ -9,8 +9,8 @@ import (
 // description. Callers copy records under a mutex into the current slab. Full slabs are passed over
 // a channel to one goroutine, which writes and returns them.
 //
-// A SourceSlab allocates nothing per record. It keeps no account, always waits for a free slab, and
-// passes each slab to the destination in one Write.
+// A SourceSlab allocates nothing per record. It does not count records, always waits for a free
+// slab, and passes each slab to the destination in one Write.
 type SourceSlab struct {
 	mu   sync.Mutex
 	cur  []byte

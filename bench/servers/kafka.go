@@ -30,7 +30,7 @@ func line() []byte {
 	return append(b, "\"}\n"...)
 }
 
-// tally returns the tally of a row in which stored returns the number of stored lines.
+// tally returns a function that computes a tally from the number of lines that stored returns.
 func tally(stored func() uint64) func() (h.Tally, error) {
 	return func() (h.Tally, error) { n := stored(); return h.Tally{Records: n, Bytes: n * size}, nil }
 }

@@ -64,8 +64,8 @@ func toLoki(name string, by api, exception bool) h.Contender {
 	}}
 }
 
-// newHandler returns a Router that writes lines as the benchmark of the design document does: the
-// message has the key Message, and errors have type, stack and inner error.
+// newHandler returns a Router whose lines have the format of the benchmark in the project's design
+// document: the message has the key Message, and errors have type, stack and inner error.
 func newHandler(s *sink204) (*forebay.Router, error) {
 	return forebay.NewRouter(loki.To("http://loki.invalid", forebay.Configure(func(to *loki.Config) {
 		to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
@@ -83,8 +83,8 @@ func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	}
 }
 
-// lokiRival returns a contender that logs through loki-client-go. loop returns the loop over the
-// records.
+// lokiRival returns a contender that logs through loki-client-go. The function loop returns the
+// loop over the records.
 func lokiRival(name, note string, exception bool, loop func(*rival.Client, []slog.Record) func(int, int)) h.Contender {
 	return h.Contender{Name: name, Kind: h.Rival, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
@@ -178,8 +178,8 @@ func plain(in []slog.Record) []encode.Record {
 }
 
 func init() {
-	// As in the benchmark of the design document, each sample uses a new logger. Only the creation
-	// of the logger and of the events is excluded.
+	// As in the benchmark of the design document, each sample uses a new logger. The creation of
+	// the logger and of the events is not measured.
 	for _, r := range []struct {
 		name      string
 		exception bool

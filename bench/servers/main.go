@@ -13,6 +13,6 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// In two seconds, a sample of a Loki row logs all distinct events, even if a competitor needs 100
-// µs for each.
+// A sample lasts 2 s, long enough to log all distinct events of a Loki row even at 100 µs per
+// event.
 func main() { os.Exit(harness.Program("../results/latest.json", 2*time.Second)) }

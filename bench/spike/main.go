@@ -1,6 +1,6 @@
 // Command spike measures the latency of log calls while the destination stalls at intervals, in
 // three modes: one write per record (sync), a mutex and a buffer of 64 KiB (buffered), and slabs
-// (forebay), which are planned for the stall by slab.Plan.
+// (forebay), whose number and size slab.Plan chooses for the stall.
 //
 //	GOWORK=off go -C bench run ./spike
 //	GOWORK=off go -C bench run ./spike -rate 50000 -stall 1s -every 10s -plot spike.svg

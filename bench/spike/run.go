@@ -100,7 +100,7 @@ type Result struct {
 	Memory  int                     // size of the memory for waiting records, in bytes
 }
 
-// Quantile returns a latency that the share q of the calls, between 0 and 1, did not exceed.
+// Quantile returns the quantile q of the latencies, with q from 0 to 1.
 func (r *Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Hist.ValueAtPercentile(q * 100))
 }

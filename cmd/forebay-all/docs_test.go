@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// docs/CONFIG.md contains every key of Kafka and NATS. The configurations on the page that use them
+// docs/CONFIG.md contains every key of Kafka and NATS, and its configurations for Kafka and NATS
 // are valid.
 func TestConfigPageContainsKeysOfModules(t *testing.T) {
 	page, err := os.ReadFile("../../docs/CONFIG.md")

@@ -131,7 +131,7 @@ func inputTLS(t *setting.Args) (*tls.Config, error) {
 	return dest.ClientTLS(ca, cert, key)
 }
 
-// plainKafka replaces the field names in an error of package kafka by names of options.
+// plainKafka replaces the field names in an error of package kafka with names of options.
 func plainKafka(err error) error {
 	if err == nil {
 		return nil

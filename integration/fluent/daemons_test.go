@@ -462,8 +462,8 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// While its disk is full, fluentd closes the connection or does not answer for each chunk that it
-// cannot store. This drops no record. All records arrive when the disk has space again.
+// While its disk is full, fluentd cannot store chunks: it closes the connection or sends no
+// acknowledgement. No record is dropped. All records arrive when the disk has space again.
 func TestDaemonFullDisk(t *testing.T) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -581,8 +581,8 @@ func TestDaemonOneOutputFull(t *testing.T) {
 	})
 }
 
-// A flakyConn resets its connection in most writes while failing is true. Before the reset, it
-// sends nothing, half of the message or all of it.
+// A flakyConn resets its connection in most writes while its field failing is true. Before the
+// reset, it sends nothing, half of the message or all of it.
 type flakyConn struct {
 	*net.TCPConn
 	failing *atomic.Bool
@@ -604,8 +604,9 @@ func (c flakyConn) Write(p []byte) (int, error) {
 	return 0, syscall.ECONNRESET
 }
 
-// Seven of ten messages are reset for 40 s, which is longer than the time after which a suspect is
-// dropped. All records still arrive, and none becomes a dead letter.
+// For 40 s, seven of ten messages cause a reset of the connection. A record that caused all of
+// these resets would be dropped within that time. All records still arrive, and none becomes a dead
+// letter.
 func TestDaemonWithConnectionResets(t *testing.T) {
 	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		var failing atomic.Bool
@@ -705,7 +706,8 @@ func TestDaemonChunkLimit(t *testing.T) {
 	}
 	post(50, 10)
 	closeAll(t, l, 51)
-	// Probes repeatedly send the first record as the reference record, so it may have duplicates.
+	// To test the server, the client repeatedly sends copies of the first record, so it may have
+	// duplicates.
 	var got []int
 	for range 500 {
 		got = numbersOf(d.events(), "c")

@@ -10,8 +10,9 @@ import (
 )
 
 // The Forward client registers no extension types globally, so a program can contain it together
-// with one of the other clients, which register theirs with package msgp. A program with two of the
-// others panics at startup, because both register type 0, even without the Forward client.
+// with one of the other clients, which register theirs with package msgp. A program with two of
+// those other clients panics at startup, with or without the Forward client, because both register
+// type 0.
 func TestLinkedWithOtherClients(t *testing.T) {
 	for _, tc := range []struct {
 		tags   string

@@ -239,7 +239,7 @@ func indented(conf string) string {
 	return out.String()
 }
 
-// appendLines appends lines numbered first to end-1 to each file that a sender follows.
+// appendLines appends the lines with numbers in [first, end) to each file that a sender follows.
 func appendLines(t *testing.T, dir string, first, end int) {
 	t.Helper()
 	for _, tag := range tags {

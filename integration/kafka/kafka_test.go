@@ -147,8 +147,8 @@ func (o *output) finish(t *testing.T, dropped uint64) {
 }
 
 // consume waits until a topic contains at least n records. It returns the records without
-// duplicates, and the number of duplicates. After a broker hung, it may return old end offsets
-// until it learns that it is no longer the leader.
+// duplicates, and the number of duplicates. It waits because a broker that hung may return old end
+// offsets until it learns that it is no longer the leader.
 func (c *cluster) consume(t *testing.T, topic string, n int) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs()...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
@@ -365,8 +365,8 @@ func TestTooLarge(t *testing.T) {
 	o.write(t, want[150:]...)
 	o.finish(t, 1)
 	c.checkArrived(t, topic, want)
-	// The size of a record ends no session. A broker that is not ready for the new topic may end one:
-	// then a batch is sent again, and the numbers of later batches are not the expected ones.
+	// A record that is too large must not end the session. The session may end because a broker is
+	// not ready for the new topic; then a batch is sent again.
 	if s := o.d.Stats(); s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 && s.Resent == 0 {
 		t.Errorf("%+v", s)
 	}

@@ -51,7 +51,8 @@ func TestManifest(t *testing.T) {
 	if want := []string{"v1 Namespace", "v1 ConfigMap", "apps/v1 DaemonSet"}; !slices.Equal(kinds, want) {
 		t.Errorf("%q, want %q", kinds, want)
 	}
-	// Kubernetes makes the following checks, or they concern the behavior of the pods.
+	// Some of the following checks repeat those of the API server. The others concern the behavior
+	// of the pods.
 	pod := &set.Spec.Template
 	for name, value := range set.Spec.Selector.MatchLabels {
 		if pod.Labels[name] != value {

@@ -131,7 +131,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // Entries that are too old, or too far behind the newest entry of their stream, are refused or get
-// the current time, as TooOld requests.
+// the current time, depending on Limits.TooOld.
 func TestBacklog(t *testing.T) {
 	s := start(t)
 	now := time.Now()

@@ -36,7 +36,7 @@ func (h *handler) Close(ctx context.Context) (batch.Report, error) {
 // quiet discards events.
 var quiet = forebay.OnError(func(batch.Event) {})
 
-// retries sets the times of retries and of the circuit breaker, which may be nil.
+// retries sets the options of retries and of the circuit breaker, each of which may be nil.
 func retries(retry *deliver.RetryOptions, breaker *deliver.BreakerOptions) forebay.OutputOption {
 	return forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Retry, o.Deliver.Breaker = retry, breaker })
 }

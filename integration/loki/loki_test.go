@@ -62,8 +62,8 @@ type outcome struct {
 	batch.Outcome
 }
 
-// send sends the records, like the outlet, until no record is open or the answer asks to hold them.
-// It returns nil if all records are stored.
+// send sends the records as the outlet does: it repeats those that Loki did not settle, unless the
+// answer asks to hold them. It returns nil if all records are stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
 	all := &r.Batch

@@ -151,8 +151,8 @@ func TestUnreliableLoki(t *testing.T) {
 	}
 }
 
-// If a label has too many values, the driver stores further values as metadata before Loki, which
-// allows 30 streams, refuses a stream. One event reports this.
+// If a label has too many values, the driver stores further values as metadata, so Loki, which
+// allows 30 streams, refuses none. One event reports this.
 func TestLabelValues(t *testing.T) {
 	s := startWithStreams(t, 30)
 	const total = 400

@@ -83,7 +83,7 @@ func newOutput(t *testing.T, url string) *output {
 	return o
 }
 
-// write logs records numbered first to end-1.
+// write logs one record for each number in [first, end).
 func (o *output) write(first, end int) {
 	for i := first; i < end; i++ {
 		o.Info("a record", slog.Int("n", i), slog.Float64("took", 0.25*float64(i)), slog.Group("user", slog.String("name", "ann")))

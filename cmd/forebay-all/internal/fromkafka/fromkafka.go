@@ -343,8 +343,7 @@ func (r *Reader) record(k *kgo.Record) *input.Record {
 	if k.Timestamp.UnixMilli() > 0 {
 		r.rec.Time = k.Timestamp
 	}
-	// Ignore the level info, because the driver of this module also writes it for records without a
-	// level.
+	// Ignore the level info, because package kafka also writes it for records without a level.
 	if name := string(header(k, "level")); name != "" && name != "info" {
 		if l, err := record.ParseLevel(name); err == nil {
 			r.level = l

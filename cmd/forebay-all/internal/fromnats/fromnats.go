@@ -294,8 +294,8 @@ func (r *Reader) pending() ([]string, bool) {
 	return slices.Clone(r.put), len(r.put) > 0 && r.conn != nil
 }
 
-// acknowledge acknowledges the messages whose reply subjects are in the list all. They are the
-// first ones in r.put.
+// acknowledge acknowledges messages. all contains their reply subjects, which are the first
+// elements of r.put.
 func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()

@@ -83,7 +83,7 @@ func stream(t testing.TB, js jetstream.JetStream) {
 // within this time.
 const consumerAckWait = 2 * time.Second
 
-// durable creates the consumer c for the stream LOGS.
+// durable creates a consumer named c for the stream LOGS.
 func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	t.Helper()
 	_, err := js.CreateConsumer(t.Context(), "LOGS", jetstream.ConsumerConfig{Durable: "c", AckWait: wait, AckPolicy: jetstream.AckExplicitPolicy})
