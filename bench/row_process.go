@@ -50,7 +50,7 @@ var program = built("forebay", "./forebay", "")
 const logLine = "request served to the client"
 
 // jsonLine and nginxLine append line n of a file. The lines have 300 bytes of JSON, or 190 bytes in
-// nginx's log format combined.
+// nginx's combined log format.
 func jsonLine(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
 		n%60, n*7919, 100000+n, n, n, n%200)
@@ -181,7 +181,7 @@ func shell(script string) func(*h.Env, string) (*exec.Cmd, error) {
 	}
 }
 
-// memory returns a figure of /proc/PID/status in MB, or 0 if it is unknown.
+// memory returns the figure with the given key in /proc/PID/status, in MB, or 0 if it is unknown.
 func memory(pid int, key string) float64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

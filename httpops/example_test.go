@@ -115,7 +115,7 @@ func ExampleOps_String() {
 	// {"app": {"status":"closed","refused":0,"events_lost":0,"outputs":[{"name":"null","state":"ok","accepted":1,"recovered":0,"delivered":1,"handled":0,"dropped":{},"pending":{"slab":0,"spill":0,"inflight":0}}]}}
 }
 
-// PUT changes the level of the loggers of a name while the program runs.
+// PUT changes the level of the loggers with a name while the program runs.
 func ExampleLevels() {
 	log, err := forebay.New(forebay.Writer(os.Stdout, forebay.Direct(), forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
 	check(err)

@@ -12,7 +12,7 @@ import (
 // Levels returns a handler that reports and sets the levels of named loggers of r; see
 // forebay.Logger.Named and forebay.Router.SetLevel. The name is the path value {name} of the
 // http.ServeMux pattern. Without it the name is "", which applies to all loggers without a level.
-// To support both, register the handler twice:
+// To support requests with and without a name, register the handler twice:
 //
 //	levels := httpops.Levels(log.Router())
 //	mux.Handle("/levels", levels)
@@ -23,7 +23,7 @@ import (
 //	PUT /levels/db debug     {"level":"DEBUG"}
 //	DELETE /levels/db        {"level":"INFO"}
 //
-// PUT accepts the same bodies as [Level]. It also sets the level of a name without a logger. DELETE
+// PUT accepts the same bodies as [Level]. It also accepts a name that no logger has yet. DELETE
 // removes the level, so that the name inherits one again. PUT and DELETE respond with the resulting
 // level. Errors have the form described at Level; GET of a name without a logger or a level
 // responds with

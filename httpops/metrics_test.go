@@ -253,8 +253,8 @@ func TestParserIsStrict(t *testing.T) {
 	}
 }
 
-// docs/OPERATING.md lists exactly the metrics of this package. The metrics of the input belong to
-// the program, whose tests compare them.
+// docs/OPERATING.md lists exactly the metrics of this package, apart from those of inputs, which
+// belong to the program forebay and are compared by its tests.
 func TestOperatingGuideListsMetrics(t *testing.T) {
 	text, err := os.ReadFile("../docs/OPERATING.md")
 	if err != nil {

@@ -42,8 +42,8 @@ type api struct {
 	tokenHeader, tokenPrefix string
 
 	array bool // a request is a JSON array of records
-	// In a bulk request an action precedes each record, and the response has a result for each
-	// record.
+	// In a bulk request, a line with an action precedes each record, and the response has a result
+	// for each record.
 	bulk bool
 	hec  bool // each record is the member "event" of a Splunk event object
 
@@ -132,7 +132,7 @@ func newFramer(c *Config) framer {
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // jsonLines is the codec of JSON lines. A record with this codec may also be any other text,
-// because lines of other programs have it, too.
+// because lines read from other programs have this codec, too.
 var jsonLines = encode.JSON(nil).Codec()
 
 // append appends a request with the records of b to dst.

@@ -65,7 +65,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	// The bulk API rejects a request without records even if the server works, so each probe
+	// The bulk API rejects a request without records even if the server works, so each test request
 	// contains a record.
 	case f.bulk:
 	case f.array:

@@ -368,8 +368,8 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	})
 }
 
-// A record of any size becomes a dead letter if it is too large when it is sent alone. Other
-// records arrive.
+// If the server refuses a record as too large even when it is sent alone, the record becomes a dead
+// letter. Other records arrive.
 func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for i := range apis {

@@ -24,7 +24,7 @@ var (
 // exchange sends the request in d.body, which contains b, and returns the outcome of the response:
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
-//	400, 422   a record may be at fault: search for it, if the server accepts an earlier record
+//	400, 422   a record may be at fault: search for it, if the server accepts an earlier record again
 //	others     see httpsend.Poster.Interpret
 func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
@@ -89,8 +89,8 @@ func (d *Driver) notFromAPI(a *httpsend.Answer) batch.Outcome {
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// accepts reports whether the response a shows that the server accepts records. The request
-// contained one record or, for a probe, no record.
+// accepts reports whether the response a shows that the server accepts records. The request was a
+// test and contained one record or none.
 func (d *Driver) accepts(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):

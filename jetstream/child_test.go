@@ -16,8 +16,8 @@ import (
 var blocks = slab.Block()
 
 // writeUntilKilled is the child process, which writes records until the parent kills it. After each
-// log call that has accepted a record, it appends a line to the file "accepted". The next child
-// continues two numbers after the last line.
+// log call that has accepted a record, it appends the number of the record to the file "accepted".
+// The next child begins with the last of these numbers plus 2.
 func writeUntilKilled(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, "accepted"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	testkit.Must(err)

@@ -85,8 +85,8 @@ func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	}
 }
 
-// A server that hangs ends the session after AckTimeout, even if it still reads. Writers do not
-// wait.
+// If a server hangs, the session ends after AckTimeout, even if the server still reads. Writers do
+// not wait.
 func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 	for name, discardRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	flush(t, out)
 }
 
-// Without a stream, records wait. They are delivered once the stream exists. With Sole, they are
-// delivered in order, even if the stream is created while messages are in flight.
+// Without a stream, records wait. They are delivered once the stream exists. With Config.Sole, they
+// are delivered in order, even if the stream is created while messages are in flight.
 func TestRecordsWaitForTheirStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -344,8 +344,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// With Sole, each message contains the sequence number of the previous message, so that the server
-// stores no record after one that is missing.
+// With Config.Sole, each message contains the sequence number of the previous message, so that the
+// server stores no record after one that is missing.
 func TestSoleNamesThePreviousMessage(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -392,7 +392,7 @@ func TestServerRestartKeepsOrder(t *testing.T) {
 }
 
 // In a cluster of three servers, one server at a time is killed repeatedly. Each record arrives
-// once, and with Sole the records are in order.
+// once, and with Config.Sole the records are in order.
 func TestClusterKeepsOrder(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0], nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))

@@ -186,7 +186,7 @@ func flush(t testing.TB, out *deliver.Output) {
 	}
 }
 
-// await waits until ok returns true.
+// await waits until the function ok returns true.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {

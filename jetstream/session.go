@@ -20,7 +20,7 @@ import (
 
 // A session is one connection. Send numbers messages from 0; the server answers message n on the
 // reply subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which
-// calls answer.
+// calls the method answer.
 //
 // With Config.Sole, each message contains the sequence number of the previous message in the stream
 // (field last). The server rejects the message if a different message is the last one in the
@@ -97,8 +97,8 @@ func newSession(d *Driver, l deliver.Life) *session {
 	return s
 }
 
-// begin subscribes to the answers on conn and starts the timer of checkProgress. If it fails, the
-// connection is closed.
+// begin subscribes to the answers on conn and starts the timer that calls checkProgress. If begin
+// fails, it closes the connection.
 func (s *session) begin(conn *nats.Conn) error {
 	s.conn = conn
 	s.inbox = conn.NewInbox() + "."
@@ -126,8 +126,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// An earlier answer, which the outlet has not read yet, makes it send records again. They
-		// must be stored before b.
+		// According to an answer that the outlet has not read yet, earlier records must be sent
+		// again. They must be stored before b.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -254,8 +254,8 @@ type outcome struct {
 	last          uint64       // sequence number of a newly stored message; 0 if unknown
 }
 
-// answer handles the answer to one message. nats.go makes one call of answer at a time. An answer
-// is ignored if the batch of its message already has an answer.
+// answer handles the answer to one message. nats.go calls it for one message at a time. The answer
+// is ignored if the outcome of its batch is already reported.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A wire opens connections for nats.go and keeps references to them, so that close can close them.
-// nats.go closes a connection only after a blocked write has returned.
+// A wire opens connections for nats.go and keeps references to them, so that the method close can
+// close them. nats.go closes a connection only after a blocked write has returned.
 type wire struct {
 	ctx     context.Context // context of the session
 	timeout time.Duration   // Config.DialTimeout

@@ -16,8 +16,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// answers makes c answer every produce request with codes, in the order of its partitions. If there
-// are more partitions than codes, the last code is repeated. restore makes c answer normally again.
+// answers makes c answer every produce request with the given codes, one for each partition in
+// order. If there are more partitions than codes, the last code is repeated. restore makes c answer
+// normally again.
 func answers(c *kfake.Cluster, codes ...*kerr.Error) (restore func()) {
 	var mu sync.Mutex
 	over := false
@@ -54,8 +55,8 @@ func severalPartitions(t *testing.T) (*kfake.Cluster, Config, []string) {
 // oneBatch sets a long flush interval, so that all records of a test are in one batch.
 func oneBatch(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
 
-// If a session has two reasons to end, the first one counts, even if only one of them holds all
-// records.
+// If a session has two reasons to end, the first one counts, whether or not it is the one that
+// holds all records.
 func TestSessionEndsForTheFirstReason(t *testing.T) {
 	for _, tc := range []struct {
 		first, then *kerr.Error

@@ -37,7 +37,8 @@ type Driver struct {
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
 	// The following fields are kept across sessions, so that a new session knows the size limits
-	// and the reference records. mu guards them. No other lock is acquired while mu is held.
+	// and the reference records (copies of accepted records). mu guards them. No other lock is
+	// acquired while mu is held.
 	mu sync.Mutex
 	// limits contains the learned size limit of a Kafka batch, in bytes before compression, by
 	// topic.
@@ -221,7 +222,7 @@ func (s *session) begin() (err error) {
 // failed operation. The error is fatal if only a change of configuration helps.
 func (d *Driver) describe(what string, err error) error {
 	// A broker closes the connection without a message if it expects TLS, or after a failed
-	// authentication in the old form.
+	// authentication in an old version of the protocol.
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}

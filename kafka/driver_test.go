@@ -279,7 +279,7 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 }
 
 // named makes c check the records of each request. c refuses a batch with a record that contains
-// the text bad. If names is set, the error names the record. restore ends the checks.
+// the string bad. If names is set, the error names the record. restore ends the checks.
 func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore func()) {
 	var over atomic.Bool
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -295,7 +295,7 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore fun
 	return func() { over.Store(true) }
 }
 
-// refuseBad returns a response to req that refuses the records that contain the text bad. It also
+// refuseBad returns a response to req that refuses the records that contain the string bad. It also
 // reports whether there are such records.
 func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
 	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the records of the other partitions are sent again

@@ -17,9 +17,9 @@ import (
 )
 
 // A session is one idempotent producer of Kafka: broker and session agree on a sequence number for
-// each partition, and the broker stores a Kafka batch only once. Send packs batches, on the goroutine
-// of the outlet. The goroutine of run owns the partition queues, the sequence numbers and the
-// answers. Each request runs in a goroutine, which passes the response to run.
+// each partition, and the broker stores a Kafka batch only once. Send, which the outlet calls,
+// divides batches into pieces. The goroutine of run owns the partition queues, the sequence numbers
+// and the answers. Each request runs in a goroutine, which passes the response to run.
 //
 //	sending ──a record cannot be stored──▶ failing ──no request is in flight──▶ ended
 //	   └───────────────────────── the context ends ────────────────────────────▲
@@ -121,13 +121,14 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 	return s
 }
 
-// Send packs b for its partitions and passes it to run. For the first record of a topic, Send
-// requests the metadata of the topic and waits for the response. It implements [deliver.Session].
+// Send divides b into pieces for its partitions and passes them to run. For the first record of a
+// topic, Send requests the metadata of the topic and waits for the response. It implements
+// [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
-	// If packing failed, b is still passed to run, because run answers all batches in order when it
-	// ends the session.
+	// If b could not be divided, it is still passed to run, because run reports the outcome of all
+	// batches in order when it ends the session.
 	select {
 	case s.in <- p:
 		return nil
@@ -377,8 +378,8 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 // indexes and becomes at least one piece. The records in q.named are refused once the last of the
 // new pieces is stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
-	// The parts are packed from the records of the batch. Their memory is valid until the batch is
-	// answered.
+	// The new pieces are built from the records of the batch, whose memory is valid until its
+	// outcome is reported.
 	var pieces []*piece
 	for _, recs := range parts {
 		pieces, _ = s.repack.pack(pieces, q.of, recs, onePartition)

@@ -98,7 +98,7 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
-		// After the given number of refusals, q.refusals reaches condemned.
+		// After the given number of refusals, q.refusals reaches the constant condemned.
 		q.refusals += condemned / refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.resetAttempts()

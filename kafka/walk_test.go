@@ -24,7 +24,7 @@ var faults = []*kerr.Error{
 	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
 }
 
-// halving are the faults after which a session halves a piece.
+// halving are the faults after which a session halves a Kafka batch.
 var halving = faults[len(faults)-3:]
 
 // Brokers fail at random. After duplicates are removed, every record is present once, and the

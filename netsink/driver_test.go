@@ -90,8 +90,8 @@ func (l *fakeLife) End(err error) {
 	}
 }
 
-// answer returns the answer to b. over reports whether the session has ended, and why is the
-// reason.
+// answer returns the answer to b. over reports whether the session has ended, and why is the reason
+// of its end.
 func (l *fakeLife) answer(b *batch.Batch) (o batch.Outcome, answered, over bool, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

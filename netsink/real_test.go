@@ -109,7 +109,7 @@ func (r *receiver) lines() []string {
 	return wholeLines(r.t, r.got)
 }
 
-// await waits until ok returns true.
+// await waits until the function ok returns true.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {

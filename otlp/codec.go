@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// contentType is the content type of encoded records. A record is a LogRecord with its tag and
-// length, as in ScopeLogs. Spools and crash-safe files store the content type with the records.
+// contentType is the content type of encoded records. A record is a LogRecord with its protobuf tag
+// and length, as in ScopeLogs. Spools and crash-safe files store the content type with the records.
 const contentType = "application/vnd.forebay.otlp-logrecord+protobuf"
 
 // A codec decodes the records of an encoder for dead letters, fallbacks and the spool. It

@@ -12,8 +12,9 @@
 //	    name of the level in slog. For slog.LevelDebug-4 it is TRACE, and for slog.LevelError+4 FATAL.
 //	  - The body is the message.
 //	  - Time and observed time are the time of the record. A record without a time has only an
-//	    observed time, the current time. OTLP cannot represent a time before 1970 or after 2262. It
-//	    becomes the attribute original_time (RFC 3339), and the observed time is the current time.
+//	    observed time, the current time. OTLP cannot represent a time before 1970 or after 2262. Such
+//	    a time becomes the attribute original_time (RFC 3339), and the observed time is the current
+//	    time.
 //	  - Attributes keep their types. A group becomes a list of pairs, a duration its nanoseconds, a
 //	    time its RFC 3339 text, an error its message, and a []byte a bytes value. Other values are
 //	    converted from their JSON. An integer above the largest int64 becomes text.
@@ -28,7 +29,7 @@
 // ExportLogsServiceResponse. After 400, the driver tests whether the receiver accepts other
 // records. If it does, the batch is searched for the invalid record. A partial_success contains
 // only the number of rejected records. That many records of the batch count as dropped{poison},
-// without a dead letter, and the event partial-success contains the message of the receiver. If
+// without a dead letter, and an event "partial-success" contains the message of the receiver. If
 // all records are rejected, they become dead letters.
 //
 // Module otlpgrpc implements OTLP over gRPC.

@@ -156,8 +156,8 @@ func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// appendTimes appends t, the time of a record, and the observed time. If OTLP cannot represent t,
-// it is omitted, and the observed time is the current time. The result at is the time for
+// appendTimes appends t, the time of a record, and the observed time. If OTLP cannot represent t, t
+// is omitted, and the observed time is the current time. The result at is the time for
 // [batch.Meta], in Unix ns.
 func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	at = values.UnixNano(t)

@@ -16,7 +16,7 @@ func (e *encoder) plain() encode.Scope {
 	return bare.Scope()
 }
 
-// AppendLine appends a record to dst whose body is line. It is for programs that forward the lines
+// AppendLine appends to dst a record whose body is line. It is for programs that forward the lines
 // of other programs. If t is zero, the record has no time; with the level [batch.NoLevel] it has no
 // severity. AppendLine fails if the record is larger than 256 MiB. It does not retain its
 // arguments. The record does not pass through a Router, so options such as forebay.RedactKeys have

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer is the maximum length in bytes of a response. A longer response cannot be decoded and
+// maxAnswer is the maximum length of a response in bytes. A longer response cannot be decoded and
 // is treated like a missing one.
 const maxAnswer = 16 << 20
 
@@ -20,7 +20,7 @@ const maxAnswer = 16 << 20
 // specification, OTLP/HTTP Response):
 //
 //	2xx        accepted; partial_success has the number of rejected records
-//	400, 422   a record may be at fault: search for it, if the receiver accepts an earlier record
+//	400, 422   a record may be at fault: search for it, if the receiver accepts an earlier record again
 //	others     see httpsend.Poster.Interpret
 func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
@@ -41,7 +41,7 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.prober.Check(ctx, x.post, o)
 }
 
-// successOutcome returns the outcome of a request with b after the response a with a status 2xx.
+// successOutcome returns the outcome of a request with b, whose response a has a status 2xx.
 func (x *Driver) successOutcome(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {

@@ -1,3 +1,3 @@
-// Package examples tests, with the real libraries, the code samples of docs/ADAPTERS.md that need
-// no adapter. It contains only tests.
+// Package examples contains only tests: it runs the code samples of docs/ADAPTERS.md that need no
+// adapter, with the real libraries.
 package examples

@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// With the option of Example_openTelemetry and a Loki output, the ids become structured metadata,
-// so that Grafana links each line to its trace.
+// If the ids are added as in Example_openTelemetry, a Loki output can send them as structured
+// metadata, so that Grafana links each line to its trace.
 func Example_openTelemetryLoki() {
 	driver, err := loki.New(loki.Config{
 		URL:     "http://localhost:3100",

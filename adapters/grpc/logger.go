@@ -24,7 +24,7 @@ import (
 // limit of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
-// New returns a grpclog.LoggerV2 that passes messages to log, for grpclog.SetLoggerV2.
+// New returns a grpclog.LoggerV2, for grpclog.SetLoggerV2. It passes messages to the given Logger.
 //
 //   - Info, Warning and Error have the levels of slog. Fatal has slog.LevelError+4. A call of Fatal
 //     waits until the message is delivered, at most 250 ms, because gRPC then exits the program.
@@ -33,7 +33,7 @@ const lastTimeout = 250 * time.Millisecond
 //   - The source position is the position of the call in gRPC.
 //   - V(0) is true. Higher verbosities report whether the logger is enabled at slog.LevelDebug.
 //
-// The result is safe for concurrent use. A nil log discards all messages.
+// The result is safe for concurrent use. A nil Logger discards all messages.
 func New(log *forebay.Logger) grpclog.LoggerV2 {
 	return &logger{log: log, handler: log.Slog().Handler()}
 }

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// use makes gRPC pass its messages to log. No connection may exist in this process, because gRPC
-// reads the logger without a lock.
+// use makes gRPC pass its messages to the given Logger. No connection may exist in this process,
+// because gRPC reads its logger without a lock.
 func use(log *forebay.Logger) { grpclog.SetLoggerV2(New(log)) }
 
 // Each function of grpclog logs with its level, its message and the source position of its caller.

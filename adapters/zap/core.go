@@ -32,7 +32,8 @@ const (
 // above is the slog level of the zap levels above zapcore.ErrorLevel: DPanic, Panic and Fatal.
 const above = slog.LevelError + 4
 
-// New returns a zapcore.Core that passes entries to log. The levels of log and its outputs apply.
+// New returns a zapcore.Core that passes entries to the given Logger. The levels of the Logger and
+// its outputs apply.
 //
 //   - Fields become attributes of the same type, objects and namespaces become groups, and arrays
 //     become lists. A field added by zap.Error keeps the error value, and each output formats it;
@@ -49,10 +50,10 @@ const above = slog.LevelError + 4
 //     namespaces.
 //   - If a method of a value, such as MarshalLogObject, panics, the text "!PANIC: …" replaces the
 //     value.
-//   - Sync waits until all entries are delivered, at most 5 s. It does not close log.
+//   - Sync waits until all entries are delivered, at most 5 s. It does not close the Logger.
 //   - Errors of outputs are counted and reported by the forebay.Router, not returned to zap.
 //
-// The Core is safe for concurrent use. A nil log discards all entries.
+// The Core is safe for concurrent use. A nil Logger discards all entries.
 func New(log *forebay.Logger) zapcore.Core {
 	if log.Router() == nil {
 		return zapcore.NewNopCore()

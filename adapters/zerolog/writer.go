@@ -28,7 +28,7 @@ import (
 // equals the limit of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
-// New returns a writer for zerolog.New that passes events to log.
+// New returns a writer for zerolog.New that passes events to the given Logger.
 //
 //   - Level, time and message come from the fields that zerolog's variables, such as
 //     zerolog.TimestampFieldName, name for them. A line without a level has slog.LevelInfo, and a
@@ -36,13 +36,13 @@ const lastTimeout = 250 * time.Millisecond
 //     current time supplies the fraction.
 //   - All other fields are attributes, in order: objects are groups; lists and unusual numbers keep
 //     their text, so that no digit changes. Errors, durations and times have zerolog's format.
-//   - The levels trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and panic become
+//   - The levels trace to error become slog.LevelDebug-4 to slog.LevelError. Fatal and panic become
 //     slog.LevelError+4. Such a call waits until the event is delivered, at most 250 ms, because
 //     zerolog then exits the program.
 //   - A line that is not JSON becomes the message.
 //   - Errors of outputs are counted and reported by the forebay.Router, not returned by Write.
 //
-// The writer is safe for concurrent use. A nil log discards all events.
+// The writer is safe for concurrent use. A nil Logger discards all events.
 func New(log *forebay.Logger) zerolog.LevelWriter {
 	return &writer{log: log, handler: log.Slog().Handler()}
 }

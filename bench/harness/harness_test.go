@@ -47,8 +47,8 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	}
 }
 
-// sleep returns a constructor of a subject whose operation sleeps for d. It counts as many records
-// too few as lost states.
+// sleep returns a constructor of a subject whose operation sleeps for d. Its tally is too low by
+// the parameter lost.
 func sleep(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64

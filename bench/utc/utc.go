@@ -3,7 +3,7 @@
 //
 // One competitor reads the zone during its package initialization. Packages are initialized in the
 // order of their import paths, after their imports. This package imports only time, so it is
-// initialized first. A test of that rival's output checks this.
+// initialized first. A test of that competitor's output checks this.
 package utc
 
 import "time"

@@ -66,8 +66,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startKafka is the script command kafka [tls] [user:USER PASSWORD] TOPIC…. It starts brokers with
-// these topics and sets KAFKA to their addresses. The brokers accept batches of up to 1000 bytes.
+// startKafka implements the script command "kafka [tls] [user:USER PASSWORD] TOPIC…". It starts
+// brokers with these topics and sets the variable KAFKA to their addresses. The brokers accept
+// batches of up to 1000 bytes.
 func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []kfake.Opt
 	if len(args) > 0 && args[0] == "tls" {
@@ -85,7 +86,8 @@ func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("KAFKA", strings.Join(c.ListenAddrs(), ","))
 }
 
-// freePort is the script command port VAR. It sets VAR to an address on which no process listens.
+// freePort implements the script command "port VAR". It sets the variable VAR to an address on
+// which no process listens.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -93,8 +95,8 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// writeCert is the script command cert. It writes cert.pem, a certificate for 127.0.0.1, and
-// key.pem.
+// writeCert implements the script command "cert". It writes cert.pem, a certificate for 127.0.0.1,
+// and key.pem.
 func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	cert, key, err := listentest.NewCert()
 	ts.Check(err)
@@ -109,8 +111,8 @@ func serverTLS(ts *testscript.TestScript) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// consumeKafka is the script command consume FILE N TOPIC…. It reads N records from the topics. It
-// writes them to FILE as sorted lines TOPIC KEY VALUE.
+// consumeKafka implements the script command "consume FILE N TOPIC…". It reads N records from the
+// topics and writes them to FILE as sorted lines "TOPIC KEY VALUE".
 func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
 	fmt.Sscan(args[1], &want)
@@ -129,9 +131,9 @@ func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
 }
 
-// startNATS is the script command nats [tls] [USER PASSWORD | TOKEN]. It starts a server and sets
-// NATS to the address. The server has the stream LOGS for the subjects logs.>, and accepts messages
-// of up to 4000 bytes.
+// startNATS implements the script command "nats [tls] [USER PASSWORD | TOKEN]". It starts a server
+// and sets the variable NATS to its address. The server has the stream LOGS for the subjects
+// "logs.>", and accepts messages of up to 4000 bytes.
 func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: ts.MkAbs("nats"), MaxPayload: 4000}
 	var login []nats.Option
@@ -170,8 +172,8 @@ func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 // script.
 var streams = map[string]jetstream.JetStream{}
 
-// storedNATS is the script command stored FILE N. It writes the N messages of the stream to FILE as
-// lines SUBJECT VALUE.
+// storedNATS implements the script command "stored FILE N". It writes the N messages of the stream
+// to FILE as lines "SUBJECT VALUE".
 func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
 	fmt.Sscan(args[1], &want)
@@ -188,9 +190,9 @@ func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
 }
 
-// startOTLP is the script command otlp [tls] [TOKEN]. It starts a receiver of OTLP over gRPC and
-// sets OTLP to the address. The receiver accepts requests with the bearer token TOKEN and appends
-// them to the file otlp.got.
+// startOTLP implements the script command "otlp [tls] [TOKEN]". It starts a receiver of OTLP over
+// gRPC and sets the variable OTLP to its address. The receiver accepts requests with the bearer
+// token TOKEN and appends them to the file otlp.got.
 func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []grpc.ServerOption
 	if len(args) > 0 && args[0] == "tls" {
@@ -235,7 +237,8 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// await is the script command await FILE REGEXP. It waits until the content of FILE matches.
+// await implements the script command "await FILE REGEXP". It waits until the content of FILE
+// matches.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await FILE REGEXP")

@@ -76,8 +76,8 @@ func (p *process) stop(t *testing.T) string {
 	return p.output()
 }
 
-// eventually waits until ok returns true. The parameter what describes the condition, for the
-// error.
+// eventually waits until the function ok returns true. The parameter what describes the condition
+// in the error.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for until := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {

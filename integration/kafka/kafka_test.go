@@ -38,7 +38,7 @@ type output struct {
 	deadLetters []string
 }
 
-// open opens an output to topic with short retry delays. The function set changes the
+// open opens an output to a topic, with short retry delays. The function set changes the
 // configuration.
 func (c *cluster) open(t *testing.T, topic string, set func(*kafka.Config)) *output {
 	t.Helper()

@@ -306,7 +306,8 @@ func (c *cluster) leader(t *testing.T, topic string, partition int32) (b *broker
 	return b
 }
 
-// await calls do repeatedly until it succeeds. what describes the condition, for the error.
+// await calls the function do repeatedly until it succeeds. The parameter what describes the
+// condition in the error.
 func await(t testing.TB, timeout time.Duration, what string, do func(context.Context) error) {
 	t.Helper()
 	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {

@@ -32,8 +32,8 @@ const (
 
 var metricName = regexp.MustCompile(`forebay_[a-z_]+`)
 
-// scrape returns the metrics of a running `forebay pipe`. It delivers to a file and to a receiver
-// that does not exist, so its circuit opens and its spool fills.
+// scrape returns the metrics of a running `forebay pipe`. The program delivers to a file and to a
+// receiver that does not exist, so its circuit breaker opens and its spool fills.
 func scrape(t *testing.T) string {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "forebay")

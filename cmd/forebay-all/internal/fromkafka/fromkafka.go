@@ -383,8 +383,8 @@ func header(k *kgo.Record, name string) []byte {
 	return nil
 }
 
-// setOwned adds parts to the partitions that this member owns. If ours is false, it removes them.
-// The Kafka client calls it.
+// setOwned adds the partitions in parts to those that this member owns, or removes them if ours is
+// false. The Kafka client calls it.
 func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -401,9 +401,9 @@ func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	commits.Signal(r.room) // mayPut may be waiting for a lost partition
 }
 
-// revoked removes parts from the partitions that this member owns. It commits the offsets of
-// records that are delivered within revokeTimeout. The Kafka client calls it before another member
-// gets the partitions.
+// revoked removes the partitions in parts from those that this member owns. It commits the offsets
+// of records that are delivered within revokeTimeout. The Kafka client calls it before another
+// member gets the partitions.
 func (r *Reader) revoked(parts map[string][]int32) {
 	r.mu.Lock()
 	last := offsets{}

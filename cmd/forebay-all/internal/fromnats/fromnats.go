@@ -153,7 +153,8 @@ func (r *Reader) session() error {
 	return err
 }
 
-// setConn sets the connection for acknowledgements. wait is the ack wait of the consumer.
+// setConn sets the connection for acknowledgements. wait is the ack wait of the consumer: the time
+// after which the server sends an unacknowledged message again.
 func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

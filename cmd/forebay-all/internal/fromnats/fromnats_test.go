@@ -79,8 +79,8 @@ func stream(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// consumerAckWait is the ack wait of the consumers. Even on a busy machine, acknowledgements arrive
-// within this time.
+// consumerAckWait is the time after which the server sends an unacknowledged message again. Even on
+// a busy machine, acknowledgements arrive within this time.
 const consumerAckWait = 2 * time.Second
 
 // durable creates a consumer named c for the stream LOGS.

@@ -24,7 +24,7 @@ type Sink struct {
 	commit   int
 }
 
-// A Record is an input.Record whose fields are texts.
+// A Record is an input.Record whose fields are converted to text.
 type Record struct {
 	Body, Attrs, Level string
 	Time               time.Time
