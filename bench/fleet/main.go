@@ -182,8 +182,8 @@ func (f *forecast) wireBytes() float64 { return f.records() * f.RecordBytes / f.
 func (f *forecast) dailyCost() float64 { return f.wireBytes() * 86400 / 1e9 * f.cost }
 
 // spoolFlag returns a value of --spool-max: a power of two that is at least twice the size of the
-// largest backlog of a host. The factor is needed because a spool frees space by whole segments,
-// which are a quarter of the quota or 8 MiB.
+// largest backlog of a host. The factor is needed because a spool frees space by whole segments of
+// 8 MiB, or of a quarter of the quota if that is less.
 func (f *forecast) spoolFlag() string {
 	quota := int64(1 << 20)
 	for quota < 2*f.withJitter.SpoolNeed && quota < 1<<62 {
