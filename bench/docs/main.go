@@ -131,9 +131,9 @@ func compare(r *harness.Result) (l line, ok bool) {
 	return l, true
 }
 
-// slower lists the measured rows in which a competitor is faster. It omits the rows of the table,
-// and those of package bufpool, where the only competitor is a sync.Pool: it neither clears buffers
-// nor limits their size, so its time is a lower bound.
+// slower lists the measured rows in which a competitor is faster. It omits the rows of the table
+// and those of package bufpool: the sync.Pool measured there neither clears buffers nor limits
+// their size, so its time is a lower bound.
 func slower(all []*harness.Result) string {
 	var out []string
 	for _, r := range all {
