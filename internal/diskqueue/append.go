@@ -15,13 +15,15 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// appender adds frames to the last segment, which it begins and seals.
+// appender writes batches as frames to the last segment file. It also creates that file and, when
+// the file is full, closes (seals) it.
 //
 //	frame: | header | stream definitions | index | payload |
 //	       └───────────── scratch ───────────────┘
 //
-// A frame that readers can see is never changed. The part of a failed write is cut off, or the segment
-// ends before it. A kill leaves at most one torn frame, at the end of the last segment.
+// A frame that readers can see is never changed. If a write fails, the partial frame is truncated,
+// or the segment ends before it. A kill leaves at most one torn frame, at the end of the last
+// segment.
 type appender struct {
 	queue *queue
 	dir   *directory
@@ -31,7 +33,7 @@ type appender struct {
 	mu        sync.Mutex
 	f         vfs.File            // file of queue.active, the segment to which frames are added
 	next      mark                // mark of the next frame
-	checkedAt time.Time           // time at which the segment was last looked up by its name
+	checkedAt time.Time           // time of the last check that the file still exists, see checkEvery
 	defined   map[uint32]struct{} // streams with a definition in that segment
 
 	scratch    []byte   // reused: the frame, without a large payload
@@ -40,8 +42,9 @@ type appender struct {
 }
 
 const (
-	// copyBelow is the payload size in bytes up to which a payload is copied to scratch, because
-	// the copy costs less than another system call. It also applies to the mean size of the runs.
+	// copyBelow is the size in bytes up to which a payload is copied to scratch, because the copy
+	// costs less than another system call. A larger payload is also copied if its contiguous parts
+	// (runs) have at most this size on average.
 	copyBelow = 16 << 10
 	// keepScratch is the largest buffer in bytes that is kept for reuse.
 	keepScratch = 4 << 20
@@ -55,10 +58,9 @@ const (
 //
 // When Append returns nil, b survives the death of the process. It survives a loss of power once a
 // later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
-// stored, and a later call may succeed. The error wraps errFull or an error of the file system
-// such as ENOSPC, or reports that the batch exceeds 256 MiB or that another process has replaced the
-// directory. An empty batch is not stored; its
-// number is 0.
+// stored, and a later call may succeed. The error wraps errFull or an error of the file system such
+// as ENOSPC, or reports that the batch exceeds 256 MiB or that another process has replaced the
+// directory. For an empty batch, Append stores nothing and returns 0.
 //
 // Append copies b, including its Origin. The copy of each record keeps its ticket, time, level,
 // stream and flags.
@@ -110,16 +112,17 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	return h.at.seq, nil
 }
 
-// place finds room for the frame and writes it, in these steps:
+// place finds room for the frame and writes it, in these steps. Some of them make it start again
+// with the first step.
 //
 //	frame   build the stream definitions that the active segment needs
-//	seal    if the frame does not fit into the segment; then begin again
-//	room    delete files over the quota, which may also seal the segment; then begin again
-//	begin   if there is no active segment
+//	seal    if the frame does not fit into the segment; then start again
+//	room    delete files over the quota; if that also seals the segment, start again
+//	begin   create a segment, if none is active
 //	write   and sync, with Options.Sync "always"
 //	commit  make the frame visible
 //
-// If a reader finds the segment damaged meanwhile, commit fails, and place begins again with the
+// If a reader finds the segment damaged meanwhile, commit fails, and place starts again with the
 // next segment.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	for visible := false; !visible; {
@@ -128,8 +131,9 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		if err != nil {
 			return err
 		}
-		// The batch needs a new segment: the active one is full, damaged or has another form. The
-		// frame is built again, because a new segment has no stream definitions.
+		// The batch needs a new segment: the active one is full or damaged, or its batches have
+		// another content type or schema. The frame is built again, because a new segment has no
+		// stream definitions.
 		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
@@ -148,9 +152,9 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		if err := a.write(b, h); err != nil {
 			g := a.queue.active
 			err = fmt.Errorf("spool: cannot append to %s: %w", g.name, err)
-			// Remove the part that was written. If that fails, or the content of the file is
-			// unknown, the segment ends here: readers know the end, and later frames go to the next
-			// segment.
+			// Remove the partial frame. If that fails, or if a failed sync leaves the content of
+			// the file unknown, the segment ends here: readers stop before the partial frame, and
+			// later frames go to the next segment.
 			if e := a.f.Truncate(g.size); e != nil || errors.Is(err, errNotSynced) {
 				_ = a.seal()
 			}
@@ -166,9 +170,9 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	return nil
 }
 
-// frame writes the stream definitions of a frame to scratch, after room for the header. It sets the
-// sizes in h and returns the size of the whole frame. Streams that the segment already defines are
-// omitted.
+// frame begins to build the frame of b in scratch: room for the header, then the definitions of
+// those streams that the segment does not define yet. It sets the sizes in h and returns the size
+// of the whole frame.
 func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	a.newStreams = a.newStreams[:0]
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
@@ -215,8 +219,8 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 	return nil
 }
 
-// begin makes the next segment. Its number is above all others, including the numbers of files that
-// other programs have made.
+// begin creates the next segment, with a number above those of all existing files, even of files
+// that other programs have created.
 func (a *appender) begin(f form) error {
 	// Without the lock, another process may create a segment of the same number.
 	if a.dir.lock == nil {
@@ -226,7 +230,8 @@ func (a *appender) begin(f form) error {
 	_, _ = rand.Read(h.uuid[:]) // never fails
 	var file vfs.File
 	err := fs.ErrExist
-	// O_EXCL keeps a file of another program that has the next number.
+	// Another program may have created a file with the next number. O_EXCL keeps it, and the loop
+	// tries the number after that.
 	for errors.Is(err, fs.ErrExist) {
 		h.id = a.queue.newID()
 		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
@@ -258,7 +263,8 @@ func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	off := a.queue.active.size // only commit changes it, with mu held
 	h.at = a.next
 
-	// The checksum of the definitions covers only them, because scratch has no index yet.
+	// So far, scratch contains only the header and the definitions, so this checksum covers just
+	// the definitions.
 	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
 	a.scratch = append(a.scratch, a.index...)
 	runs := b.Runs
@@ -301,8 +307,8 @@ func (a *appender) sync() error {
 }
 
 // errNotSynced is wrapped by the error of a failed sync. The content of the file is then unknown,
-// because the system may have dropped pages that it could not write, and a later sync would
-// succeed.
+// because the system may have dropped pages that it could not write. A later sync would succeed
+// without those pages.
 var errNotSynced = errors.New("not on stable storage")
 
 // seal ends the current segment, if there is one. Close returns the error of seal. Other callers

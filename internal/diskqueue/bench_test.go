@@ -81,8 +81,8 @@ func (f *fastest) add(d time.Duration) {
 	}
 }
 
-// benchReport reports the throughput of the fastest round of the spool and of plain I/O, and their
-// ratio.
+// benchReport reports the throughput of the spool and of plain I/O, each in its fastest round, and
+// the ratio of the two.
 func benchReport(b *testing.B, ours, plain fastest, round int) {
 	b.ReportMetric(float64(round)/time.Duration(ours).Seconds()/1e6, "MB/s")
 	b.ReportMetric(float64(round)/time.Duration(plain).Seconds()/1e6, "plain-MB/s")
@@ -169,8 +169,8 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 	return d
 }
 
-// benchRead writes a file and reads it in pieces of the same size, so that the page cache is in the
-// same state as for the spool.
+// benchRead writes a file in pieces of len(data) bytes and reads it in the same pieces. Because the
+// file was just written, it is in the page cache, like the spool in the other variant.
 func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
 	writeFile(b, name, data, rounds)

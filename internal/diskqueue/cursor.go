@@ -12,7 +12,7 @@ import (
 )
 
 // The cursor file has two slots, written alternately, so that a torn write leaves the other one
-// intact. The valid slot with the higher generation counts.
+// intact. Readers use the valid slot with the higher generation.
 //
 //	   0 | magic · crc · version · generation · acked · segment · end | settled tickets |
 //	4096 | the same, one generation older or newer                    |                 |
@@ -28,16 +28,17 @@ const (
 
 // cursorState is the content of the cursor file. The fields are in the order of the file.
 type cursorState struct {
-	gen     uint64 // generation of this slot; the slot with the higher generation counts
+	gen     uint64 // generation of this slot; readers use the slot with the higher one
 	acked   mark   // all batches before this mark are settled
 	segment uint64 // highest segment number used so far
 	end     mark   // end of the last segment when the slot was written; seq 0: unknown
 }
 
-// cutOff returns the error for batches that are missing after the mark end, where the segments end,
-// or nil if none is missing. Acknowledged batches are not missing: their segments were deleted. last
-// is the last existing segment, or nil if there is none. If it was truncated, the error names it;
-// otherwise the error names the missing segment.
+// cutOff returns an error if batches are missing at the end of the spool, and otherwise nil. end is
+// the mark at which the existing segments end. Batches are missing if c contains a later end,
+// unless they were acknowledged: then their segments were deleted. last is the last existing
+// segment, or nil if there is none. The error names last if that file was truncated, and otherwise
+// the missing segment.
 func (c *cursorState) cutOff(last *segment, end mark) *spool.CorruptError {
 	if c.acked.seq > end.seq {
 		end = c.acked
@@ -95,9 +96,9 @@ type cursor struct {
 	runs    []layout.Tickets // reused by noteSettled
 }
 
-// read reads the newer valid slot, and the settled tickets of both. If no slot is valid, the state is
-// startOfSpool, so that batches are delivered again rather than lost. blank reports whether no slot
-// was ever written, which is not damage.
+// read reads the newer valid slot, and the settled tickets (numbers of acknowledged records) of
+// both slots. If no slot is valid, it sets the state to startOfSpool, so that batches are delivered
+// again rather than lost. blank reports whether no slot was ever written, which is not damage.
 func (c *cursor) read() (blank bool, err error) {
 	var slots [2][cursorSlotBytes + settledHeadBytes + maxSettled*settledEntryBytes]byte
 	c.state, blank = startOfSpool, true
@@ -113,16 +114,16 @@ func (c *cursor) read() (blank bool, err error) {
 		}
 		blank = blank && allZero(p[:cursorSlotBytes])
 	}
-	// The ranges of the older slot come first. They are also valid, and cursors of earlier versions
-	// have none.
+	// Read the ticket ranges of the older slot first, because c.settled is sorted from old to new.
+	// They are valid, too. Cursor files of earlier versions contain no ranges.
 	for _, slot := range [...]uint64{c.state.gen + 1, c.state.gen} {
 		c.parseSettled(slots[slot%2][cursorSlotBytes:])
 	}
 	return blank, nil
 }
 
-// write stores a state, with the next generation, and the settled tickets. When it returns nil,
-// they survive the death of the process.
+// write stores the state next, with the next generation, and the settled tickets. When it returns
+// nil, both survive the death of the process.
 func (c *cursor) write(next cursorState) error {
 	next.gen = c.state.gen + 1
 	c.buf = c.appendSettled(next.append(c.buf[:0]))

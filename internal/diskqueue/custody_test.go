@@ -37,8 +37,8 @@ import (
 
 // A custody performs random calls on an Output with a spool, whose destination and disk fail at
 // random. It identifies each record by the low bits of its time. After each call it searches for
-// each record: at the destination, at the handler, and in the files that a kill at this moment
-// would leave.
+// each record: at the destination, at the error handler, and in the files that a kill at this
+// moment would leave.
 type custody struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -126,7 +126,7 @@ func (c *custody) idLocked(where string, r batch.Record) int {
 	return id
 }
 
-// answer returns the answers of the destination of process p.
+// answer returns the function that answers the batches sent by process p, as its destination.
 func (c *custody) answer(p *process) testkit.Answer {
 	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		c.mu.Lock()
@@ -395,7 +395,8 @@ func (c *custody) readDisk() diskContent {
 			if im.Damaged+im.Unreturned+im.HeapOnly != 0 {
 				c.failf("%s: %d damaged, %d unreturned, %d on the heap", f, im.Damaged, im.Unreturned, im.HeapOnly)
 			}
-			// The next process omits the records that are in the spool or were acknowledged there.
+			// The next process does not recover records from slabs if they are in the spool or were
+			// acknowledged there.
 			held := s.Held(im.UUID, 1, math.MaxUint64)
 			for _, r := range im.Records {
 				id := c.idLocked("slabs", r)
@@ -416,7 +417,7 @@ func (c *custody) readDisk() diskContent {
 	return l
 }
 
-// check compares the account with the locations of the records.
+// check compares the counts in the account with the places at which the records actually are.
 func (c *custody) check() diskContent {
 	c.t.Helper()
 	synctest.Wait()
@@ -440,7 +441,7 @@ func (c *custody) check() diskContent {
 	return l
 }
 
-// endLocked fails the test if a check has failed.
+// endLocked ends the test if failf has stored a failure.
 func (c *custody) endLocked(when string, a batch.Account) {
 	c.t.Helper()
 	if c.fault != "" {
@@ -449,7 +450,8 @@ func (c *custody) endLocked(when string, a batch.Account) {
 }
 
 // settleLocked compares the number of missing records with the number of dropped records in the
-// account a. ended reports whether the process has ended, so the last answers may not be counted.
+// account a. If ended is true, the process has ended, so a may lack the last answers of the
+// destination.
 func (c *custody) settleLocked(a batch.Account, l diskContent, ended bool) {
 	missing, unreported, disk, first := uint64(0), uint64(0), uint64(0), -1
 	for id := range c.live {
@@ -470,7 +472,7 @@ func (c *custody) settleLocked(a batch.Account, l diskContent, ended bool) {
 	if c.what.crash {
 		memory = 0
 	}
-	// Dropped records stay on disk while other records of their batch are open.
+	// Dropped records stay on disk while other records of their batch are undelivered.
 	sharing := disk - min(disk, a.Pending.Total()-memory)
 	if missing > dropped+memory {
 		c.failf("%d records are missing, the first is %d; %d were dropped, %d are in memory", missing, first, dropped, memory)
@@ -501,7 +503,7 @@ func (c *custody) stop() {
 	_ = c.s.Close()
 }
 
-// copyDir copies a directory of crash-safe slabs.
+// copyDir copies a directory of crash-safe slabs and returns the path of the copy.
 func (c *custody) copyDir(dir string) string {
 	if !c.what.crash {
 		return dir

@@ -36,8 +36,8 @@ func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	}
 }
 
-// threeSegments creates a spool of three segments with four batches of ten records each, as a
-// killed process leaves it.
+// threeSegments creates a spool as a killed process leaves it: three segments of four batches, each
+// batch with ten records.
 func threeSegments(t testing.TB) *vfs.Mem {
 	t.Helper()
 	mem := vfs.NewMem()

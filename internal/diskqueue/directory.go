@@ -29,7 +29,7 @@ type directory struct {
 	// mu guards the fields below. It is a leaf lock: no I/O is done with it held.
 	mu      sync.Mutex
 	changes uint64   // number of changes of names so far
-	synced  uint64   // number of these changes, from the first, that are on stable storage
+	synced  uint64   // how many of these changes are on stable storage
 	parents []string // directories with an entry that leads to path and may not be on stable storage
 }
 
@@ -81,14 +81,14 @@ func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 // file returns the path of a file.
 func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
 
-// open opens the file with that name; flag has the values of [vfs.FS].
+// open opens the file with that name. flag is the flag of [vfs.FS.OpenFile].
 func (d *directory) open(name string, flag int) (vfs.File, error) {
 	return d.fs.OpenFile(d.file(name), flag, 0o600)
 }
 
 // has reports whether the file of g exists and has the uuid of g. Another process may have replaced
-// the directory and created a segment of the same name. If the file cannot be read, or was set aside,
-// its name decides.
+// the directory and created a segment of the same name. If the file cannot be read, or was set
+// aside, has checks only that the name exists.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
 	err := now.load(d)
@@ -116,8 +116,8 @@ func (d *directory) remove(name string) bool {
 
 // setAside renames a damaged segment file, so that a later Open does not read it. It returns the
 // new name, or "" if there is no such file. If the rename fails, the file keeps its name, and the
-// next Open finds the damage again. An existing file is not replaced: a person may have copied a
-// file that was set aside back to its first name.
+// next Open finds the damage again. It does not replace an existing file with the new name. Such a
+// file exists if an operator has copied an earlier damaged file back to its original name.
 func (d *directory) setAside(name string) string {
 	to := name + corruptSuffix
 	for i := 1; i < 1000; i++ {

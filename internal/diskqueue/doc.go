@@ -21,15 +21,15 @@
 //
 // A Spool writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into a
 // given size. It needs a few hundred bytes of memory per segment, whatever the size of the
-// segments. Open reads the header of every segment, and the frames of the last one only; it needs
-// memory for the largest of them.
+// segments. Open reads the header of every segment, but only the frames of the last segment, one
+// frame in memory at a time.
 //
 // # Files
 //
 //	LOCK                        held by the process that has the spool open
 //	cursor                      how far batches are acknowledged
 //	00000007.seg                segment: header, frame, frame, …
-//	00000006.seg.….parked       a segment in a form that Options.Accepts refused
+//	00000006.seg.….parked       a segment whose content type or schema Options.Accepts refused
 //	00000005.seg.corrupt        a damaged segment, set aside
 //
 //	segment   | magic · crc · version · content type · schema · uuid · id · first batch, record · time |
@@ -46,7 +46,7 @@
 // power they may be. So each batch is delivered at least once, and twice only after a failure.
 //
 // Content and name of a file are synced separately: a sync covers the segments, the cursor, the
-// directory, and the directories that lead to it if Open has created them. After a failed sync the
+// directory, and those of its parent directories that Open has created. After a failed sync the
 // content of a segment is unknown, because the system may have dropped the pages that it could not
 // write. Nothing is appended to such a segment, and Sync fails until its batches are acknowledged.
 //
@@ -58,7 +58,7 @@
 //	accepted   stored by Append
 //	recovered  found by Open and not acknowledged
 //	delivered  acknowledged by Ack
-//	dropped    deleted over the quota, or unreadable after they were counted
+//	dropped    deleted to stay within the quota, or found unreadable
 //	pending    the rest, counted by walking the segments
 //
 // # Failure
@@ -70,9 +70,10 @@
 // *.corrupt. Reading continues with the next segment.
 //
 // If another program deletes, moves or replaces the directory or a segment while the spool is open,
-// Append detects it within a second, makes the files again, and counts and reports the lost records.
-// If another process has meanwhile stored batches in a directory of that name, Append fails, because
-// the cursors of both processes would contradict each other. It never deletes their files.
+// Append detects this within a second, creates the files again, and counts and reports the lost
+// records. If another process has meanwhile stored batches in a directory of that name, Append
+// fails, because the cursors of the two processes would contradict each other. Append never deletes
+// the files of the other process.
 //
 // # Concurrency
 //

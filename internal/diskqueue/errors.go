@@ -28,8 +28,8 @@ const (
 	errMisnamed damage = "segment header and file name disagree"
 	errOrder    damage = "segment overlaps the one before it"
 	errMissing  damage = "segment file is missing"
-	// errTruncated: frames are missing at the end of the segment, as the next segment or an earlier
-	// read shows.
+	// errTruncated: frames are missing at the end of the segment. The number of the next segment's
+	// first batch shows this, or an earlier read of the same segment.
 	errTruncated damage = "segment ends early"
 	// errCutOff: the cursor shows that segments are missing, or that the last segment was longer.
 	errCutOff damage = "the last batches are missing"

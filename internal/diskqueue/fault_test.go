@@ -198,9 +198,9 @@ func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	}
 }
 
-// The frame of a failed Append that cannot be truncated is a batch after a kill, unless another batch
-// was stored. Held then returns its tickets, so that the same records are not also recovered from a
-// crash-safe file.
+// An Append fails, its frame cannot be truncated, and the process is killed before it stores
+// another batch. The next process then treats the frame as a batch. Held returns the tickets
+// (numbers) of its records, so that the same records are not also recovered from a crash-safe file.
 func TestFrameOfFailedAppendIsHeldAfterKill(t *testing.T) {
 	for _, stored := range []int{0, 1} {
 		mem := vfs.NewMem()
@@ -232,8 +232,9 @@ func TestFrameOfFailedAppendIsHeldAfterKill(t *testing.T) {
 	}
 }
 
-// If a segment cannot be created, and its file cannot be deleted, later segments have higher numbers.
-// If one had a lower number, Open would take the file for its successor and ignore its batches.
+// If the creation of a segment fails and leaves a file that cannot be deleted, all later segments
+// have higher numbers than that file. Otherwise Open would take the file for the successor of a
+// good segment, and ignore the batches of that segment.
 func TestSegmentsFollowFileOfFailedCreation(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)

@@ -37,8 +37,8 @@ func findSegments(d *directory) (segs, set []*segment, err error) {
 	// The numbers in names have at least eight digits, so longer ones sort wrongly as names.
 	slices.SortStableFunc(set, byPlace)
 	slices.SortFunc(segs, byPlace)
-	// Only the last file can be one that a crash left during its creation. Any later segment shows
-	// that the process continued.
+	// A crash during the creation of a segment leaves an incomplete header only in the last file.
+	// If a later segment exists, the process did not crash there.
 	if n := len(segs); n > 0 && segs[n-1].status == inQueue && segs[n-1].headerErr == errTruncated {
 		segs[n-1].headerErr = errTorn
 	}
@@ -46,16 +46,17 @@ func findSegments(d *directory) (segs, set []*segment, err error) {
 	return segs, set, nil
 }
 
-// setLimits rejects segments that begin before the previous one, and sets the limits of all other
-// segments. Batch and record numbers rise from segment to segment. Parked segments are exempt,
-// because an older version of this program ignores them and may have used their numbers again.
+// setLimits sets the limit of each segment, the mark at which its frames must end. It rejects
+// segments that begin before the previous one, because batch and record numbers rise from segment
+// to segment. Parked segments are exempt, because an older version of this program ignores them and
+// may have used their numbers again.
 //
 //	segment   5          6         (7 is missing)   8
 //	first     batch 1    batch 9                    batch 20
 //	limit     9, exact   20                         none
 //
-// Segment 5 ends at its limit. Segment 6 ends at or before its limit, because the batches up to 20 may
-// have been in segment 7, so its frames are read.
+// Segment 5 ends at its limit. Segment 6 ends at or before its limit, because the batches before 20
+// may have been in segment 7. Only its frames show where it ends.
 func setLimits(segs []*segment) {
 	var before mark
 	for _, g := range segs {
@@ -109,8 +110,9 @@ func (g *segment) load(d *directory) (err error) {
 	if err != nil {
 		return cause(err)
 	}
-	// A copied or renamed file repeats batches of another segment. A parked file is settled up to a
-	// mark within it.
+	// A file whose name and header disagree was copied or renamed, and repeats batches of another
+	// segment. The name of a parked file also contains the mark up to which it is settled, which
+	// cannot be before its first batch.
 	if h.id != g.id || g.status != inQueue && (g.settledTo.seq < h.first.seq || g.settledTo.rec < h.first.rec) {
 		return errMisnamed
 	}
@@ -118,11 +120,11 @@ func (g *segment) load(d *directory) (err error) {
 	return nil
 }
 
-// readFrames walks the frames of g and sets its end, and its damage if there is any. If each is not
-// nil, it reads every frame completely and passes it to each, which returns false to end the walk.
-// torn reports that the file ends within a frame, which is no damage. err is an error of the file
-// system.
-func (g *segment) readFrames(d *directory, o *spool.Options, each func(*handout) bool) (torn bool, err error) {
+// readFrames walks the frames of g and sets g.end, and g.damage if there is any. If visit is not
+// nil, readFrames reads every frame completely and passes it to visit, which returns false to end
+// the walk. torn reports that the file ends within a frame, which is no damage. err is an error of
+// the file system.
+func (g *segment) readFrames(d *directory, o *spool.Options, visit func(*handout) bool) (torn bool, err error) {
 	var r segmentReader
 	if err := r.open(d, g, g.size, o); err != nil {
 		return false, err
@@ -133,13 +135,13 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*handout)
 	var memory handout
 	for {
 		err = r.header(&h)
-		if err == nil && each != nil {
+		if err == nil && visit != nil {
 			err = r.read(&h, &memory)
 		}
 		if err != nil {
 			break
 		}
-		if each != nil && !each(&memory) {
+		if visit != nil && !visit(&memory) {
 			return false, nil
 		}
 		r.skip(&h)
@@ -162,11 +164,11 @@ func (g *segment) readFrames(d *directory, o *spool.Options, each func(*handout)
 		return torn, nil
 	}
 	g.damage = &spool.CorruptError{Segment: g.name, Offset: r.off, Err: cause(err)}
-	// The headers after a damaged body show how many records are lost.
+	// Continue with the headers after the damage, to count the lost records.
 	for r.header(&h) == nil {
 		r.skip(&h)
 	}
-	// If the next segment exists, its beginning shows this exactly.
+	// If the next segment exists, its first record number gives the exact count.
 	after := r.at
 	if g.exact {
 		after = g.limit

@@ -46,7 +46,8 @@ func (m mark) later(o mark) mark { return mark{max(m.seq, o.seq), max(m.rec, o.r
 func (m mark) valid() bool { return m.seq <= maxNumber && m.rec <= maxNumber }
 
 // A segmentHeader is the beginning of a segment file. It is written once, when the segment is
-// created, and never changes: what changes about a segment is in its name and in the cursor.
+// created, and never changes. The state of a segment that can change is in its file name and in the
+// cursor.
 type segmentHeader struct {
 	version uint16
 	form             // of all batches in the segment
@@ -92,8 +93,8 @@ func (h *segmentHeader) append(dst []byte) []byte {
 
 // readSegmentHeader reads the header of a file of the given size. It returns errTruncated for a
 // file that a crash during its creation can leave: it ends before the content type, or has only
-// zeros. Any other file may contain frames, so a header that cannot be read is damage. A header
-// longer than the file also is, because its length may be the damaged part.
+// zeros. Any other file may contain frames, so a header that cannot be read is damage. So is a
+// header longer than the file, because its length field may be damaged.
 func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 	var buf [segmentHeaderBytes + maxContentType]byte
 	p := buf[:min(size, int64(len(buf)))]
@@ -228,8 +229,9 @@ func readFull(f io.ReaderAt, p []byte, off int64) error {
 }
 
 // onlyZeros reports whether head, which was read at off, and the rest of a file of the given size
-// are zeros. After a loss of power, such blocks are allocated but not written. No Append leaves as
-// many of them as fit into the largest segment.
+// are zeros. A loss of power can leave blocks that were allocated but never written, and read as
+// zeros. A file of the maximum size or more is not checked, because Append cannot leave so many of
+// them.
 func onlyZeros(f io.ReaderAt, head []byte, off, size int64) (bool, error) {
 	if !allZero(head) || size >= maxSegmentFile {
 		return false, nil

@@ -33,8 +33,8 @@ func validSegment(tb testing.TB, batches int) []byte {
 }
 
 // readAll opens a spool whose only segment is data, and reads it to the end, before and after a
-// restart, and with Scan. It returns the record numbers. It fails the test if a record differs from
-// the result of record for its number.
+// restart, and with Scan. It returns the record numbers. It fails the test if the content of record
+// n is not record(n).
 func readAll(t *testing.T, data []byte) (ns []int) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1), data)

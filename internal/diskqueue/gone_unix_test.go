@@ -49,7 +49,7 @@ func (g *deletedSpool) add(text string) error {
 }
 
 // lost checks that one event reported n records as lost, and that the spool still contains the
-// records in the list left.
+// records listed in the parameter left, and no others.
 func (g *deletedSpool) lost(n uint64, left ...string) {
 	g.Helper()
 	synctest.Wait()

@@ -9,8 +9,9 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A flipped bit in the header of a segment is damage, wherever it is: the file is reported and set
-// aside. Its size does not matter, although a flipped length of the content type can exceed it.
+// A flipped bit anywhere in the header of a segment is damage: the file is reported and set aside.
+// This also holds for a small file, where a flipped bit can make the length of the content type
+// larger than the file.
 func TestEveryBitOfSegmentHeader(t *testing.T) {
 	for name, records := range map[string]int{"one record": 1, "larger than a header": 40} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestEveryBitOfSegmentHeader(t *testing.T) {
 }
 
 // A crash during the creation of a segment leaves a file without a batch, which is removed. A file
-// with bytes after the place of its header is set aside.
+// with further bytes after the space of its header is set aside.
 func TestUnfinishedSegmentHeader(t *testing.T) {
 	h := segmentHeader{version: formatVersion, id: 1, first: mark{seq: 1}, form: form{contentType: "test/a"}}
 	whole := h.append(nil)

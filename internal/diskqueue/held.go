@@ -8,14 +8,15 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Held returns the tickets, from first to last, of the records of origin that are in the spool or
-// have been acknowledged. It reads the indexes of all frames; calls of Next and Ack wait until it is
+// Held reports which records of the batches with the given Origin are in the spool or have been
+// acknowledged. It returns those of their tickets (see [batch.Batch]) that lie between first and
+// last, both included. It reads the indexes of all frames; calls of Next and Ack wait until it is
 // done.
 //
-// The result contains no other ticket: a frame counts only if its segment is undamaged up
-// to that frame, and records dropped over the quota do not count. It may omit some: for
-// acknowledged records in deleted segments, only the last 60 ranges are known, which Ack
-// stores in the cursor. Records in segments of version 1 have no origin.
+// The result contains no other ticket: Held ignores the frames after damage in a segment, and
+// records dropped over the quota. But it may omit some tickets: of the acknowledged records in
+// deleted segments, only the last 60 ranges of tickets are known, which Ack stores in the cursor.
+// Records in segments of version 1 have no origin.
 func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets) {
 	r, q := s.reader, s.queue
 	if origin == [16]byte{} || q.closed.Load() {
@@ -57,8 +58,9 @@ func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets
 //	| frame | frame | frame | frame | frame |
 //	        sound ─▶                r ─▶
 //
-// The caller skips the records that are held. A ticket too many would lose a record; a missing one
-// only makes a record be delivered twice. So everything that cannot be read ends the walk.
+// The caller does not deliver the records that are held. A wrong ticket in the result would lose a
+// record, while a missing ticket only delivers a record twice. So the walk ends at anything that
+// cannot be read.
 func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []layout.Tickets) {
 	if g.version < 2 || g.removed {
 		return nil
@@ -89,8 +91,8 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 		for _, t := range appendRuns(nil, memory.slots) {
 			held = appendWithin(held, t, first, last)
 		}
-		// This frame has such a ticket, so all frames up to it are verified. Most calls find none
-		// and verify nothing.
+		// This frame contains tickets to return, so all frames up to it are verified. Most calls
+		// find no ticket and verify nothing.
 		for len(held) > n && sound.at.seq <= r.at.seq {
 			if sound.header(&passed) != nil {
 				return held[:n]
@@ -192,8 +194,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// parseSettled adds the ranges in p, which is as long as the largest list, unless their checksum is
-// wrong.
+// parseSettled adds the ranges in p, unless their checksum is wrong. p has the size of the longest
+// list.
 func (c *cursor) parseSettled(p []byte) {
 	n := le.Uint32(p[4:])
 	if n == 0 || n > maxSettled {

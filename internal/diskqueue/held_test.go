@@ -19,7 +19,7 @@ func run(origin byte, first, n int, c batch.Codec) *batch.Batch {
 	return b
 }
 
-// mustRun appends a batch that run returns.
+// mustRun appends the batch run(origin, first, n, c) to s.
 func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 	t.Helper()
 	if _, err := s.Append(run(origin, first, n, c)); err != nil {
@@ -37,8 +37,8 @@ func wantHeld(t *testing.T, s *Spool, origin byte, want ...layout.Tickets) {
 	}
 }
 
-// Held returns the records in the spool and those acknowledged by any process, even after their
-// segments are deleted.
+// Held reports the records in the spool and the records acknowledged by any process, even after
+// their segments are deleted.
 func TestHeldAfterAckAndRestart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: minSegmentBytes})

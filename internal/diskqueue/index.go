@@ -10,9 +10,9 @@ import (
 )
 
 // The record index has one entry per record: a control byte, the fields that the control byte
-// announces, and the length. Fields are differences to the record before, so that the usual record,
-// with the next ticket and the same stream and level, needs about 6 bytes, where a [layout.Slot] has
-// 32:
+// announces, and the length. Fields are differences to the record before. The usual record, with
+// the next ticket and the same stream and level, needs only about 6 bytes, instead of the 32 bytes
+// of a [layout.Slot]:
 //
 //	| 0 | time difference, zigzag varint | length, varint |
 //
@@ -86,9 +86,10 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 }
 
 // decodeIndex appends the slots of an index to dst; their offsets count from the start of the
-// payload. stream translates the stream numbers; it is called once for each change, and may refuse
-// a stream. decodeIndex returns errIndex unless it uses every byte of p, the lengths add up to the
-// payload, and the numbers of entries and records match the frame header.
+// payload. It translates stream numbers with the function stream, which it calls whenever the
+// number changes from one record to the next, and which may refuse a number. decodeIndex returns
+// errIndex unless it uses every byte of p, the lengths add up to the payload, and the numbers of
+// entries and records match the frame header.
 func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]layout.Slot, error) {
 	// An entry has at least minEntryBytes, so the size of the file limits the memory.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {
@@ -102,11 +103,12 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 	off, records := uint64(0), uint32(0)
 	i := 0 // offset in p up to which entries are decoded
 	for range h.entries {
-		// Errors of the reads below are checked once per entry: next is -1 after the first one.
+		// The reads below are checked once per entry, at its end: after the first error, next stays
+		// -1.
 		st.ticket++
 		if known && len(p)-i >= 8 {
-			// This is a fast path for the most frequent kind of entry. The general code below has
-			// the same result.
+			// Fast path for the most frequent kind of entry. The general code below gives the same
+			// result.
 			if d, length, n := decodeShort(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
 				i += n
 				st.time += d
@@ -188,8 +190,9 @@ func (st *indexState) changes(p []byte, i int, ctl byte) (flags uint8, next int)
 	return flags, i
 }
 
-// uvarint reads a varint from p[i:] and returns the position after it. It returns the position -1 if
-// there is no valid varint, or if i is -1, so that only the last of several calls is checked.
+// uvarint reads a varint from p[i:] and returns the position after it. It returns the position -1
+// if there is no valid varint, or if i is -1, so that the caller of a series of reads checks only
+// the last position.
 func uvarint(p []byte, i int) (v uint64, next int) {
 	if i < 0 {
 		return 0, -1
@@ -201,7 +204,7 @@ func uvarint(p []byte, i int) (v uint64, next int) {
 	return v, i + n
 }
 
-// octet is like uvarint for one byte.
+// octet is like uvarint, but reads a single byte.
 func octet(p []byte, i int) (b byte, next int) {
 	if i < 0 || i >= len(p) {
 		return 0, -1

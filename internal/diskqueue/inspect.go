@@ -27,8 +27,9 @@ type SegmentInfo struct {
 	// Damage describes the damage of the file. The counts above cover the batches before the
 	// damage.
 	Damage *spool.CorruptError
-	// Parked reports that a process set the file aside because it did not accept the form of the
-	// records. A later process may accept it. See [spool.Options.Accepts].
+	// Parked reports that a process kept the file without delivering it, because its destination
+	// did not accept the content type or schema of the records. A later process may accept them.
+	// See [spool.Options.Accepts].
 	Parked bool
 	// Aside reports that an earlier process set the file aside because it is damaged. Only Name and
 	// Bytes are set.
@@ -44,9 +45,9 @@ type Listing struct {
 	Damaged int           // number of files that are damaged or set aside
 }
 
-// List describes the spool directory dir, from the headers of its frames. If verify is true, it
-// also reads and checks every byte, one batch in memory at a time. It writes nothing and takes no
-// lock, so a process may be using the spool.
+// List describes the spool directory dir. It reads only the headers of segments and frames. If
+// verify is true, it also reads and checks every byte, one batch in memory at a time. It writes
+// nothing and takes no lock, so a process may be using the spool.
 func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
 // inspect is List with the file system as a parameter.
@@ -66,8 +67,8 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 		}
 		l.Files = append(l.Files, in)
 	}
-	// Batches that the cursor counts may be in no segment. They belonged to the last file or to
-	// deleted files.
+	// The cursor may count batches that no segment contains any more. They were at the end of the
+	// last file, or in deleted files.
 	if d := v.missing(); d != nil {
 		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
 			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
@@ -134,9 +135,9 @@ func (v *view) readCursor() (cursorState, error) {
 	return c.state, nil
 }
 
-// missing returns the error for batches that the cursor counts and that are in no segment. It is
-// called after all segments were read. It returns nil if no batches are missing, or if a process
-// has changed the cursor since.
+// missing returns an error if the cursor counts batches that no segment contains. It is called
+// after all segments were read. It returns nil if a process has changed the cursor since, because
+// that process may have added the batches after the segments were read.
 func (v *view) missing() *spool.CorruptError {
 	end := v.cursor.acked
 	var last *segment
@@ -155,11 +156,11 @@ func (v *view) missing() *spool.CorruptError {
 // describe describes g from the headers of its frames or, if full is true, from everything in it.
 // The error wraps fs.ErrNotExist if the file was deleted since.
 func (v *view) describe(g *segment, full bool) (in SegmentInfo, err error) {
-	var each func(*handout) bool
+	var visit func(*handout) bool
 	if full {
-		each = verify
+		visit = verify
 	}
-	torn, err := v.read(g, &spool.Options{}, each)
+	torn, err := v.read(g, &spool.Options{}, visit)
 	in = SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Bytes: g.disk,
 		Torn: torn, Damage: g.damage, Parked: g.status != inQueue,
@@ -176,7 +177,7 @@ func (v *view) describe(g *segment, full bool) (in SegmentInfo, err error) {
 
 // read calls [segment.readFrames] for g, if its header can be used. If the segment was acknowledged
 // and deleted since, the error wraps fs.ErrNotExist.
-func (v *view) read(g *segment, o *spool.Options, each func(*handout) bool) (torn bool, err error) {
+func (v *view) read(g *segment, o *spool.Options, visit func(*handout) bool) (torn bool, err error) {
 	switch g.headerErr {
 	case nil:
 	case errTorn: // a process is creating the segment, or was killed while creating it
@@ -185,7 +186,7 @@ func (v *view) read(g *segment, o *spool.Options, each func(*handout) bool) (tor
 		g.damage = &spool.CorruptError{Segment: g.name, Err: g.headerErr}
 		return false, nil
 	}
-	if torn, err = g.readFrames(v.dir, o, each); err != nil {
+	if torn, err = g.readFrames(v.dir, o, visit); err != nil {
 		err = fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
 	return torn, err
@@ -204,8 +205,8 @@ type Entry struct {
 // segment. Any other error ends the scan.
 func Scan(dir string, o *spool.Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
-// scan is Scan with the file system as a parameter. It does not report missing batches if a segment
-// is damaged or was deleted meanwhile, because they may have been in it.
+// scan is Scan with the file system as a parameter. It does not report missing batches at the end
+// if a segment is damaged or was deleted meanwhile, because that segment may have contained them.
 func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 	if o == nil {
 		o = &spool.Options{}

@@ -23,8 +23,8 @@ const (
 	childLagEnv   = "FOREBAY_TEST_SPOOL_LAG"
 )
 
-// childBatch returns the number of records in the batch that begins with record number first. A
-// batch can therefore be identified by its first record.
+// childBatch returns the number of records in the batch that begins with record number first. The
+// number of its first record therefore determines the whole batch.
 func childBatch(first int) int { return 1 + first*31%37 }
 
 // childMain appends batches until it is killed. Concurrently, it reads and acknowledges batches. It

@@ -12,8 +12,9 @@ import (
 
 // reader reads batches for Next, hands them out and settles them on Ack.
 //
-// It reads one segment at a time, from the beginning, because stream definitions apply to the frames
-// after them. Rewind and each failed read close the segment, so that the next call begins again.
+// It reads one segment at a time, from the beginning, because stream definitions apply to the
+// frames after them. Rewind and each failed read close the segment, so that the next call reads it
+// from the beginning.
 type reader struct {
 	queue  *queue
 	dir    *directory
@@ -36,8 +37,9 @@ const giveUpAfter = 3
 // buffer until Ack.
 const joinMost = 256
 
-// Next returns the oldest batch that has not been returned yet, with its number. It never waits:
-// it returns io.EOF if there is no such batch. After another Append it can be called again.
+// Next returns the oldest batch that has not been returned yet, with its number. It never waits: it
+// returns io.EOF if there is no such batch. After another Append, the next call returns the new
+// batch.
 //
 // The batch belongs to the caller until it is acknowledged or the spool rewound. The caller may
 // hold several batches at once. Its Codec comes from [spool.Options.Codec]. Damaged batches are
@@ -45,10 +47,11 @@ const joinMost = 256
 // system, the call can be repeated.
 func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
 
-// NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones,
-// as long as they do not exceed the given numbers of payload bytes and records. All are from one
-// segment, and so have one form, and all have one origin. seq is the number of the last batch; Ack
-// of seq settles all of them. A batch that exceeds the limits is returned alone.
+// NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones, as
+// long as they do not exceed the given numbers of payload bytes and records. All come from the same
+// segment, so they have the same content type and schema. They also have the same Origin. seq is
+// the number of the last batch; Ack of seq settles all of them. A batch that exceeds the limits is
+// returned alone.
 func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	r := s.reader
 	r.mu.Lock()
@@ -146,8 +149,8 @@ func (r *reader) failed(g *segment, err error) error {
 	}
 	if !damaged(err) {
 		r.fails++
-		// If the file could not be opened, for example without free descriptors, it is never given
-		// up.
+		// A file that could not be opened, for example because no descriptors were free, is never
+		// given up.
 		if r.fails < giveUpAfter || !opened {
 			return fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 		}

@@ -40,7 +40,8 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 	return c, &spool.Options{Codec: func(string, uint32) batch.Codec { return fluent.Codec() }}
 }
 
-// lokiPeer returns a function like forwardPeer for a Loki server, with the given form of requests.
+// lokiPeer returns a function that does the same as forwardPeer, but for a Loki server. w is the
+// option for the format of the requests.
 func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options) {
 	return func(t *testing.T) (deliver.Destination, *spool.Options) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

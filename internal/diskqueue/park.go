@@ -14,11 +14,12 @@ import (
 //	inQueue ────────────▶ parked ◀───────────────▶ unparked ──all settled──▶ deleted
 //	         Accepts               refused again
 //
-// Damaged files are not in this picture: they become aside when their batches before the damage are
-// settled.
+// The status of a damaged file becomes aside, which the picture omits, once its batches before the
+// damage are settled.
 //
-// Only Open changes the status of a segment in the queue. The cursor stores how far the segments inQueue are settled. For the others,
-// the name of each file has that mark, so that the cursor can move past them.
+// Only Open changes the status of a segment in the queue. The cursor stores one mark up to which
+// all segments with the status inQueue are settled. Each parked or unparked segment has a separate
+// mark in its file name, so that the cursor can move past that segment.
 type status uint8
 
 const (
@@ -38,8 +39,8 @@ const (
 //	00000006.seg.17-1200.21-1450.parked
 //
 // The name contains the mark settled, here batch 17 and record 1200, before which all batches are
-// settled. It also contains the end of g, which the next segment would otherwise show: that segment
-// may be deleted.
+// settled. It also contains the end of g. For other segments, the beginning of the next segment
+// shows the end, but here the next segment may be deleted before g.
 func (g *segment) parkedName(settled mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
@@ -132,8 +133,8 @@ func (r *recovery) park() error {
 	return nil
 }
 
-// reportParked reports the parked records, once for each form, in the order of the segments.
-// Without this event, an operator would not notice them.
+// reportParked reports the parked records, with one event for each content type and schema, in the
+// order of the segments. Without this event, an operator would not notice them.
 func (r *recovery) reportParked() {
 	var order []form
 	records, files := map[form]uint64{}, map[form]int{}

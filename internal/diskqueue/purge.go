@@ -53,9 +53,9 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 	return files, bytes, nil
 }
 
-// forgetEnd makes the cursor expect only acknowledged batches. If the cursor cannot be read or
-// written, it stays unchanged, and the next Open reports the purged batches as missing. Segment
-// numbers continue.
+// forgetEnd removes the end of the spool from the cursor, so that the next Open does not report the
+// purged batches as missing. If the cursor cannot be read or written, it stays unchanged, and Open
+// does report them. Segment numbers are not used again.
 func forgetEnd(fsys vfs.FS, name string) {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

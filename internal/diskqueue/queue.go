@@ -18,9 +18,9 @@ import (
 //	 ─────────┼─────────────┼─────────────────┘
 //	[ segment ][ segment ][ segment ][ active ]
 //
-// Unparked segments have other settled marks (see status), so Next may read before acked. Batch
-// numbers have gaps where batches were lost to damage or dropped over the quota. A mark
-// within a gap means the same as a mark at the end of that gap.
+// Unparked segments have their own settled marks (see status), so the read mark may be before
+// acked. Batch numbers have gaps where batches were lost to damage or dropped over the quota. A
+// mark within a gap means the same as a mark at the end of that gap.
 //
 // A segment leaves the queue when all its batches are settled, dropped or found missing. If it is
 // damaged it is set aside, and otherwise its file is deleted:
@@ -77,8 +77,8 @@ func (q *queue) position() cursorState {
 }
 
 // fits reports whether a frame of need bytes can be added to the active segment. It returns false
-// for a damaged segment, because readers leave it at the damage. It also returns false after a
-// failed sync, because the end of the file may be lost.
+// for a damaged segment, because readers stop at the damage. It also returns false after a failed
+// sync, because the end of the file may be lost.
 func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,8 +139,9 @@ func (q *queue) seal() {
 }
 
 // pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
-// segment may be read. It skips gaps. It returns nil if there is no such batch. The quota does not
-// delete the segment before its batches are settled, the spool is rewound, or pick is called again.
+// segment may be read. It skips gaps. It returns nil if there is no such batch. The segment is
+// protected from the quota until its batches are settled, the spool is rewound, or pick is called
+// again.
 func (q *queue) pick() (g *segment, at mark, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

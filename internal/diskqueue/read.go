@@ -29,10 +29,10 @@ type handout struct {
 // bytes returns the size in bytes of the memory that o keeps.
 func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*layout.SlotBytes }
 
-// A segmentReader reads the frames of one segment in order: header reads the header of the next
-// frame, body or read the rest of it, and skip advances past it. The body of a frame depends on the
-// stream definitions in earlier ones. Open, Next, Held and the functions for inspection all use it,
-// so they agree about damage and the end of a segment.
+// A segmentReader reads the frames of one segment in order. The method header reads the header of
+// the next frame, body and read read the rest of that frame, and skip advances to the frame after
+// it. The body of a frame depends on the stream definitions in earlier ones. Open, Next, Held and
+// the functions for inspection all use it, so they agree about damage and the end of a segment.
 //
 // Nothing in a file is trusted: sizes are checked against the size of the file before memory is
 // allocated, and numbers against the expected numbers.
@@ -225,18 +225,19 @@ func codecFor(o *spool.Options, f form) batch.Codec {
 	return opaque(f.contentType)
 }
 
-// opaque is the codec of a form for which Options.Codec has no codec. Its value is the content
-// type, by which a destination recognizes records that it cannot read.
+// opaque is the codec of a content type and schema for which Options.Codec has no codec. Its value
+// is the content type, by which a destination recognizes records that it cannot read.
 type opaque string
 
 // ContentType returns the content type that is stored in the segment.
 func (c opaque) ContentType() string { return string(c) }
 
-// AppendJSON appends the record as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// AppendJSON appends a JSON object that contains the record as the string "raw". Bytes that are not
+// UTF-8 become U+FFFD.
 func (c opaque) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	dst = jsontext.AppendString(append(dst, `{"raw":`...), strings.TrimSuffix(string(rec), "\n"))
 	return append(dst, '}')
 }
 
-// AppendMarker appends nothing: the form of a marker is unknown.
+// AppendMarker appends nothing, because the encoding of a marker is unknown.
 func (c opaque) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }

@@ -16,7 +16,7 @@ import (
 //	ends     A segment ends where the next begins. If the next is missing, the headers of its
 //	         frames are read. The last segment is read completely.
 //	reject   segments with unusable headers are set aside, missing ones reported
-//	settle   acknowledged segments are deleted, those in other forms parked
+//	settle   acknowledged segments are deleted, and those that Options.Accepts refuses are parked
 //
 // No other goroutine uses the queue yet, so its lock is not needed.
 type recovery struct {
@@ -27,8 +27,8 @@ type recovery struct {
 	found  []*segment // all segments, also those that cannot be used
 }
 
-// run recovers the spool. It fails only on errors of the file system. Damage is reported and set
-// aside, because new records would be lost if the spool could not be opened.
+// run recovers the spool. It fails only on errors of the file system. Damaged files are reported
+// and set aside, because new records would be lost if the spool could not be opened.
 func (r *recovery) run() error {
 	q := r.queue
 	if err := r.openCursor(); err != nil {
@@ -153,12 +153,12 @@ func (r *recovery) findEnds() error {
 // because only that segment can have frames that a killed process did not complete; Next checks the
 // frames of the others. A torn frame stays in the file, because readers stop at g.end.
 func (r *recovery) scan(g *segment) error {
-	var each func(*handout) bool
+	var visit func(*handout) bool
 	if g == r.last() {
-		each = verify
+		visit = verify
 	}
 	// Without a dictionary and a codec, readFrames registers no streams.
-	_, err := g.readFrames(r.dir, &spool.Options{}, each)
+	_, err := g.readFrames(r.dir, &spool.Options{}, visit)
 	if err == nil && g.damage != nil {
 		r.queue.report(g.damage)
 	}
@@ -167,7 +167,7 @@ func (r *recovery) scan(g *segment) error {
 
 // reject reports and sets aside the segments whose headers cannot be used. It also reports batches
 // that the cursor counts but no segment contains, because the last segments were truncated or
-// deleted. missing reports whether there are any.
+// deleted. missing reports whether there are such batches.
 func (r *recovery) reject() (missing bool) {
 	last, n := r.last(), len(r.found)
 	cutOff := r.cursor.state.cutOff(last, r.next)
@@ -201,8 +201,8 @@ func (r *recovery) reject() (missing bool) {
 	return cutOff != nil
 }
 
-// settle sets the marks of the queue, deletes acknowledged segments, and parks segments in other
-// forms. It counts the records of the remaining segments as recovered.
+// settle sets the marks of the queue, deletes acknowledged segments, and parks the segments that
+// Options.Accepts refuses. It counts the records of the remaining segments as recovered.
 func (r *recovery) settle() error {
 	q := r.queue
 	q.sweep()

@@ -12,8 +12,9 @@ import (
 // Replay passes every stored batch to send, oldest first, and acknowledges a batch when all its
 // records are settled. It returns nil when no batch is left. It stops with an error at the first
 // batch with open or refused records, at the first error of the spool, or when ctx ends. It keeps
-// the whole batch at which it stops, which may be sent again. outputhook.Direct returns a send for a
-// destination. records is the number of records in the acknowledged batches, including gap markers.
+// the whole batch at which it stops, which may be sent again. outputhook.Direct returns a function
+// that can be passed as send. records is the number of records in the acknowledged batches,
+// including gap markers.
 //
 // Replay rewinds first, and must not run concurrently with Next.
 func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (records uint64, err error) {

@@ -51,8 +51,9 @@ type segment struct {
 	pendingSince int64
 }
 
-// A form is the wire form of the batches in a segment. A segment has only one, so that a destination
-// accepts or refuses it as a whole.
+// A form is the encoding of the batches in a segment: the content type and the schema version of
+// their codec. All batches of a segment have the same form, so that a destination accepts or
+// refuses the segment as a whole.
 type form struct {
 	contentType string
 	schema      uint32

@@ -12,8 +12,8 @@ func (s *Spool) Stats() spool.Stats {
 	return st
 }
 
-// Account returns the spool's account since Open. Appended records count as accepted,
-// acknowledged ones as delivered. Of the pending ones, those that Next has returned are in flight. It
+// Account returns the spool's account since Open. Appended records count as accepted, acknowledged
+// ones as delivered. Of the pending ones, those that Next has returned are in flight. The account
 // balances at every moment.
 func (s *Spool) Account() batch.Account {
 	st, unread := s.queue.stats()

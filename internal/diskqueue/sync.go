@@ -12,8 +12,9 @@ import (
 // syncer syncs the spool: when Sync is called and, with the option "interval", SyncInterval after the
 // first Append that no sync has covered. An idle spool is not synced.
 //
-// A sync covers everything appended before it began. The order is segments, cursor, names. A loss of
-// power in between leaves batches that are delivered again, never a cursor ahead of its batches.
+// A sync covers everything appended before it began. The order is segments, cursor, names. After a
+// loss of power in between, batches are delivered again, but the cursor is never ahead of the
+// stored batches.
 type syncer struct {
 	queue  *queue
 	dir    *directory
@@ -39,7 +40,6 @@ func (s *syncer) syncDue() {
 	if errors.Is(err, errClosed) {
 		return
 	}
-	// Only the first error of a series is reported, and the first success after it.
 	if bad := err != nil; s.failing.Swap(bad) != bad {
 		s.queue.events.Post("sync", err, 0)
 	}

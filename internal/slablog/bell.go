@@ -15,8 +15,9 @@ type bell struct {
 //	  │                                                woken
 //	  └──────────────unlock rings the bell───────────────┘
 //
-// In each state, the consumer becomes awake when it examines the store. A shortage of memory, Flush and
-// Close ring the bell in each state, because the consumer may be waiting for an answer.
+// In each state, the consumer becomes awake when it examines the store. A shortage of memory, Flush
+// and Close ring the bell in every state: a consumer that is awake may still be waiting for an
+// answer of its destination.
 type consumerState uint8
 
 const (

@@ -34,8 +34,9 @@ type block struct {
 	// retired reports that the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	kind    blockKind
-	// unsafe and evicted describe the record of an oversize block with a crash-safe file: it is not
-	// on disk, or the policy has dropped it.
+	// unsafe and evicted are set only for an oversize block, and only with a crash-safe file.
+	// unsafe reports that its record is not on disk, evicted that slab.DropOldest has dropped the
+	// record.
 	unsafe, evicted bool
 
 	// head is the header of a slab in mapped memory, or nil. summed reports that it contains a
@@ -96,9 +97,9 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	b.n++
 }
 
-// newSlabs returns count blocks of size bytes each, which must be a multiple of
-// layout.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
-// memory when they are opened.
+// newSlabs returns count blocks of size bytes each, which must be a multiple of layout.SlotBytes.
+// Each block has separate memory that it can release. If size is 0, each block gets its memory when
+// pool.takeLocked returns it.
 func newSlabs(size, count int) []*block {
 	out := make([]*block, count)
 	for i := range out {

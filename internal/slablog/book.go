@@ -8,14 +8,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// book is the account of a store. Its fields Accepted and Pending are completed when the account is
-// read: Accepted lacks the tickets that were issued, and Pending is unused.
+// book is the account of a store. Two fields are incomplete until the account is read: Accepted
+// does not include the records that got tickets, and Pending is zero.
 type book struct {
 	batch.Account
 	series dropSeries
 	// retained is the number of records left in the crash-safe file for the next start.
 	retained int
-	// refused is the number of writes after Close. They are not accepted.
+	// refused is the number of writes after Close. These do not count as accepted.
 	refused uint64
 }
 
@@ -64,8 +64,8 @@ type dropSeries struct {
 	timer *time.Timer
 }
 
-// countDropLocked counts n accepted records as dropped, and begins a series of drops unless one
-// lasts.
+// countDropLocked counts n accepted records as dropped, and begins a series of drops unless one is
+// in progress.
 func (s *store) countDropLocked(r batch.Reason, n int) {
 	if n == 0 {
 		return
@@ -100,7 +100,7 @@ func (s *store) reportDrops() {
 	}
 }
 
-// endDropsLocked ends a series of drops, if one lasts, and reports its total.
+// endDropsLocked ends the series of drops that is in progress, if any, and reports its total.
 func (s *store) endDropsLocked() {
 	if d := &s.book.series; d.lasting {
 		d.lasting = false
@@ -109,7 +109,7 @@ func (s *store) endDropsLocked() {
 	}
 }
 
-// postDropsLocked reports e with the drops that since does not contain.
+// postDropsLocked reports the event e with the number of drops that are not included in since.
 func (s *store) postDropsLocked(e batch.Event, since batch.Drops) {
 	e.Dropped = s.dropsSinceLocked(&since)
 	e.Count = e.Dropped.Total()
@@ -117,7 +117,7 @@ func (s *store) postDropsLocked(e batch.Event, since batch.Drops) {
 	s.book.series.reported = s.book.Dropped
 }
 
-// dropsSinceLocked returns the drops that before does not contain.
+// dropsSinceLocked returns the number of drops that are not included in before.
 func (s *store) dropsSinceLocked(before *batch.Drops) (n batch.Drops) {
 	for r, all := range s.book.Dropped {
 		n[r] = all - before[r]

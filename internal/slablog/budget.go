@@ -46,7 +46,7 @@ func (p *pool) takeLocked() *block {
 func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 
 // cedableLocked returns the number of slabs to cede for a record of n bytes, and whether so many
-// can be ceded. The record must not use the last reserved free slabs.
+// can be ceded. At least reserved slabs must stay free.
 func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
 	most := max(0, min(p.free()-reserved, p.maxCeded-p.ceded))
 	k = p.slabsFor(p.oversize+n) - p.ceded
@@ -70,8 +70,8 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	return true
 }
 
-// takeBackLocked returns n bytes to the budget. Ceded slabs get memory again when they are opened,
-// after all other slabs.
+// takeBackLocked returns n bytes to the budget. Slabs that are no longer ceded get memory again
+// when takeLocked returns them, which happens after all other slabs are in use.
 func (p *pool) takeBackLocked(n int) {
 	p.oversize -= n
 	p.ceded = min(p.ceded, p.slabsFor(p.oversize))

@@ -19,14 +19,16 @@ type callers struct {
 	time  time.Duration
 }
 
-// shortage is the worst outcome of a wait for memory since a slab was last freed.
+// shortage is the worst outcome of a wait for memory since a slab was last freed. In the diagram,
+// the time of a write is how long its policy lets it wait for memory; a write without an end waits
+// until there is room.
 //
 //	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
 //	  │ │                                            ▲                         ▲
 //	  │ └──one without an end has waited──▶ stuck ───┘                         │
 //	  └────────────all of the time of a write is over──────────────────────────┘
 //
-// It may also change from stuck to saturated. When a slab is freed, it is enough again.
+// A shortage may also change from stuck to saturated. When a slab is freed, it becomes enough.
 type shortage uint8
 
 const (
@@ -42,9 +44,9 @@ const stuckAfter = 125 * time.Millisecond
 // growLocked sets the shortage to the given value unless it is already worse.
 func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
-// A waiter is a blocked write. The goroutine that frees memory places the waiter's record and then
-// answers. Therefore records are placed in the order of arrival, and only callers with a placed
-// record wake.
+// A waiter is a blocked write. The goroutine that frees memory stores the waiter's record and then
+// wakes the caller. Therefore records are stored in the order of arrival, and no caller wakes
+// before its record is stored.
 type waiter struct {
 	// p is memory of the caller, which waits until the record was copied.
 	p   []byte

@@ -24,7 +24,8 @@ func (l *Log) Close() {
 	point(ptClosed)
 }
 
-// Refuse answers waiting calls with errClosed. It is called when the time of Close is over.
+// Refuse ends the waiting calls with errClosed. The consumer calls it when the time limit of Close
+// has passed.
 func (l *Log) Refuse() {
 	point(ptRefuse)
 	s := l.reader.store
@@ -33,12 +34,13 @@ func (l *Log) Refuse() {
 	s.unlock()
 }
 
-// End is called after Close, when its time is over, and accounts for the remaining records. Records
-// in the crash-safe file stay there for the next process, and all other records are dropped. Later
-// results of the consumer do not count. done reports that the consumer no longer uses the log and
-// holds no lease; if it is false, the memory of unread slabs is never reused. unknown is the number
-// of dropped records that the consumer still has and may have delivered. End waits until ctx ends
-// for Options.LastResort. Only the first call has an effect.
+// End accounts for the remaining records. The consumer calls it after Close, when everything is
+// delivered or the time limit has passed. Records in the crash-safe file stay there for the next
+// process, and all other records are dropped. Later results of the consumer do not count. If done
+// is true, the consumer no longer uses the log and holds no lease. If done is false, the memory of
+// unread slabs is never reused. unknown is the number of dropped records that the consumer still
+// has and may have delivered. End waits until ctx ends for Options.LastResort. Only the first call
+// has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	point(ptEnd)
 	l.Refuse()

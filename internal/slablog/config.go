@@ -20,7 +20,7 @@ type config struct {
 	// usual is the policy of WhenFull, onImportant the policy of ImportantWhenFull.
 	usual, onImportant policy
 	consumer           Consumer
-	// id identifies the records together with their tickets; see batch.Batch.Origin.
+	// id and the ticket of a record together identify the record; see batch.Batch.Origin.
 	id [16]byte
 	// born is the time of New. Times within the package count from it, because a time.Duration has a
 	// third of the size of a time.Time.
@@ -53,28 +53,28 @@ func levelVar(field string, l slog.Leveler, def slog.Level) (*slog.LevelVar, err
 type Consumer struct {
 	// Limits are the maximum sizes of a batch. If they are zero, a batch has at most a few slabs.
 	Limits batch.Limits
-	// Busy reports whether the consumer has as many batches as it may send. When that changes, it
-	// calls Next. Until then, the age of records is no reason for a lease if there are Limits,
-	// because records may arrive that fit into the same batch. Next calls Busy with locks held.
-	// Default nil: never.
+	// Busy reports whether the consumer has as many batches as it may send at once. While it is
+	// busy and Limits is set, Next does not lease records merely because they are old, since more
+	// records may arrive that fit into the same batch. When the consumer is no longer busy, it
+	// calls Next. Next calls Busy with locks held. Default nil: never.
 	Busy func() bool
 	// Dictionary defines the streams of records. Default nil: none.
 	Dictionary batch.Dictionary
 	// Several allows batches of several slabs even without Limits. Default false: one slab.
 	Several bool
-	// Vectors reports that several slabs need no more calls than one slab. Without Limits, a batch
-	// may then consist of half of all slabs.
+	// Vectors reports that the consumer writes several slabs with one call, like writev. Without
+	// Limits, a batch may then consist of half of all slabs.
 	Vectors bool
 	// Spills reports that the consumer can move records to disk. [slab.Spill] requires it.
 	Spills bool
 	// Helps reports that the consumer can relieve a shortage of memory without waiting for its
 	// destination; see [Log.Shortage].
 	Helps bool
-	// Held returns the tickets of the records of origin, from ticket first to ticket last, that are
-	// on the consumer's disk or were there when they were settled. A Writer that recovers a
-	// crash-safe file skips these records. Ranges may overlap and be in any order. The result
-	// contains only records that the consumer has or had, but may omit some of them. Default nil:
-	// none.
+	// Held reports which records with the given origin are on the consumer's disk, or were there
+	// when they were settled. It returns those of their tickets that lie between first and last,
+	// both included. A Writer that recovers a crash-safe file skips these records. Ranges may
+	// overlap and be in any order. The result contains only records that the consumer has or had,
+	// but may omit some of them. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []layout.Tickets
 }
 

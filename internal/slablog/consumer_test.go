@@ -63,7 +63,7 @@ type retrier struct {
 
 	refuse func() bool // reports whether Accept returns an error; nil: Accept returns none
 	dest   sender
-	to     io.Writer // replaces dest; after a partial write, the rest of the line follows
+	to     io.Writer // used instead of dest; after a partial write, the rest of the line is written
 
 	// Optional methods of the destination, or nil.
 	held  func(origin [16]byte, first, last uint64) []layout.Tickets
@@ -486,7 +486,7 @@ func (c *retrier) conclude(ctx context.Context) batch.Report {
 // consumerGrace is how long a destination may take to return after the deadline.
 const consumerGrace = time.Millisecond
 
-// mustNew returns a pump for an io.Writer.
+// mustNew returns a pump (a Writer with its consumer) for an io.Writer.
 func mustNew(t testing.TB, dst io.Writer, o *slab.Options) *pump {
 	t.Helper()
 	return mustSink(t, dst, o)

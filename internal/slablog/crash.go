@@ -30,8 +30,9 @@ type crashSafe struct {
 	// heapSpare are the heap slabs that replace slabs of a broken mapping when these are freed.
 	// Until then, a lease may refer to the mapped slab.
 	heapSpare []*block
-	// tombstonesDue reports that a record larger than a slab was evicted since the lock was acquired.
-	// The call that evicted it writes the tombstone before it returns.
+	// tombstonesDue reports that a record larger than a slab was evicted since the lock was
+	// acquired. The call that evicted it notes this in the companion file (writes a tombstone)
+	// before it returns.
 	tombstonesDue bool
 	heapOnly      int // number of pending oversize records that are not on disk
 }
@@ -64,8 +65,9 @@ func (c *crashSafe) mapped() bool {
 	return c != nil && c.broken == nil && c.store.life <= closing
 }
 
-// try runs f, which accesses mapped memory. The error reports a memory fault in the mapping. The
-// effect of SetPanicOnFault is limited to this goroutine, so drivers cannot read mapped memory.
+// try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.
+// SetPanicOnFault affects only this goroutine, so no memory of the mapping is passed to drivers,
+// which have goroutines of their own.
 func (c *crashSafe) try(f func()) (fault error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
@@ -182,7 +184,7 @@ func (c *crashSafe) ackLocked(pieces []piece) {
 }
 
 // noteAheadLocked stores in the file how many settled records in free slabs follow an unsettled
-// record, so that recovery distinguishes them from writes that never returned. It may fault.
+// record, so that recovery distinguishes them from writes that never returned. The store may fault.
 func (c *crashSafe) noteAheadLocked() {
 	n := uint64(0)
 	for _, l := range c.store.leases.list {
@@ -194,8 +196,9 @@ func (c *crashSafe) noteAheadLocked() {
 	c.file.SetAhead(n)
 }
 
-// leaveBigLocked is called when an oversize record is no longer pending. Its frame is removed from the
-// table in the mapped file at once. The companion file learns of it with its next write.
+// leaveBigLocked is called when an oversize record is no longer pending. Its frame is removed from
+// the table in the mapped file at once. The companion file, which contains the frame, is updated
+// with its next write.
 func (c *crashSafe) leaveBigLocked(b *block) {
 	switch ticket := b.slot(0).Ticket; {
 	case b.unsafe:
@@ -217,9 +220,9 @@ func (c *crashSafe) addHeapOnlyLocked(n int) {
 	c.guardLocked(func() { c.file.SetHeapHeld(c.heapOnly) })
 }
 
-// saveOversizeLocked writes an oversize record to the companion file before the write returns. It
-// unlocks mu during the file access. A record that cannot be written is kept only in memory. With
-// Crash.Required it is refused, unless the destination has already received it.
+// saveOversizeLocked writes an oversize record to the companion file, before the caller's Write
+// returns. It unlocks mu during the file access. A record that cannot be written is kept only in
+// memory. With Crash.Required it is refused, unless the destination has already received it.
 func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error {
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)

@@ -45,8 +45,8 @@ func TestRetainedRecordsCountOnce(t *testing.T) {
 	})
 }
 
-// While Close leaves the remaining records in the file, a waiting write is refused. If it got the
-// memory of another write that gives up, no account would contain its record.
+// While Close leaves the remaining records in the file, a waiting write is refused. Otherwise it
+// could get the memory of another write that gives up, and no account would contain its record.
 func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
@@ -89,8 +89,8 @@ func (b hesitant) Accept(_ context.Context, l *Lease) error {
 	return b.leaseHolder.Accept(context.Background(), l)
 }
 
-// Close abandons an Accept with a record that is larger than a slab and not on disk. The record is
-// dropped, even if the consumer settles it later.
+// Close stops waiting for a call of Accept whose record is larger than a slab and not on disk. The
+// record is dropped, even if the consumer settles it later.
 func TestAbandonedOversizeRecordIsDropped(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {

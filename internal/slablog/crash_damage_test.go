@@ -285,7 +285,8 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	w.store.unlock()
 }
 
-// bigMany returns a Writer with more pending oversize records than the state can list.
+// bigMany returns a Writer with more pending oversize records than the state page of its file can
+// list.
 func bigMany(t *testing.T, dst any) *pump {
 	t.Helper()
 	w := mustSink(t, dst, &slab.Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
@@ -296,7 +297,8 @@ func bigMany(t *testing.T, dst any) *pump {
 	return w
 }
 
-// Unlisted oversize records that an interrupted recovery has delivered do not count as damaged.
+// The state page cannot list all oversize records. Those that it omits and that an interrupted
+// recovery has delivered do not count as damaged.
 func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	g := newGate()
 	w := bigMany(t, g)
@@ -356,8 +358,8 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	})
 }
 
-// A changed byte of the state is reported. No record and no stream definition is lost, and all
-// counts are right.
+// A changed byte in the state page of the file is reported. No record and no stream definition is
+// lost, and all counts are right.
 func TestFlippedByteOfTheState(t *testing.T) {
 	dir := t.TempDir()
 	sink := &dictSink{names: []string{"{app=a}", "{app=b}"}, hang: make(chan struct{})}
@@ -469,7 +471,7 @@ func version1(t *testing.T) string {
 	return path
 }
 
-// Files of version 1 can be read. Counts that their state does not contain are 0.
+// Files of version 1 can be read. Counts that version 1 does not store are 0.
 func TestVersion1IsRead(t *testing.T) {
 	path := version1(t)
 	for _, word := range []uintptr{0, crashfile.StateHeapHeld, crashfile.StateDictLen, crashfile.StateDamaged, crashfile.StateBigMore} {
@@ -516,7 +518,8 @@ func damagedFile(t *testing.T) (dir string, n int) {
 	return dir, n
 }
 
-// If the progress in the state is damaged, no record is lost.
+// If the stored progress (the ticket up to which all records are settled) is damaged, no record is
+// lost.
 func TestDamagedProgress(t *testing.T) {
 	for _, at := range []int{5, 8 + 5} {
 		dir, n := sealedFile(t)

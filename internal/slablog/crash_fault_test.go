@@ -375,7 +375,7 @@ func copyKilled(t *testing.T, w *pump, dir string) {
 }
 
 // After a fault that does not change the file, such as an I/O error, the process continues with
-// slabs on the heap and stores that in the file. The next process reports that there were more
+// slabs on the heap and notes this in the file. The next process reports that there were more
 // records.
 func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 	g := newGate()

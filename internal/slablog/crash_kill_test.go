@@ -42,8 +42,8 @@ const (
 	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which the process joins its control group
 )
 
-// installKillPoint makes the process kill itself at the given point. It does so only in builds with
-// test points.
+// installKillPoint makes the process kill itself at the given test point, a named step of the code
+// (see points.go). It does so only in builds with test points.
 var installKillPoint = func(string) {}
 
 func init() {

@@ -105,8 +105,8 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 	}
 }
 
-// imageAround calls do. In builds with test points, it also examines the file at each point that do
-// reaches.
+// imageAround calls the function do. In builds with test points, it also examines the file at each
+// test point that is reached meanwhile.
 var imageAround = func(_ *testing.T, _ *pump, do func()) { do() }
 
 // checkImage compares the file of a Writer with its account and with the records that the

@@ -104,7 +104,8 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 }
 
 // If the file cannot be created, the records of dead processes in the directory are still delivered
-// first, with their origin. Full slabs wait until they are settled.
+// first, with their origin. New records wait in their slabs until the records of the dead processes
+// are settled.
 func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -162,8 +163,8 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	}
 }
 
-// While the slabs are on the heap, Close abandons an Accept with records of a dead process. The
-// file keeps the records, and the report contains them.
+// While the slabs are on the heap, Close stops waiting for a call of Accept that has records of a
+// dead process. The file keeps the records, and the report contains them.
 func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()

@@ -230,9 +230,9 @@ func TestBigRecordDuringClose(t *testing.T) {
 	}
 }
 
-// A call is about to write an oversize record to disk when the consumer returns that record, or
-// when Close abandons the Accept that has it. The record is kept if it reaches the disk, and
-// dropped if it does not.
+// A call is about to write an oversize record to disk. Meanwhile the consumer gives that record
+// back, or Close stops waiting for the call of Accept that has it. The record is kept if it reaches
+// the disk, and dropped if it does not.
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
 		t.Run(what, func(t *testing.T) {

@@ -86,7 +86,7 @@ func hasEvent(events []batch.Event, op, text string) bool {
 	return false
 }
 
-// Evicted records that precede the settled ones do not count as evicted in the remaining records.
+// When recovery counts evicted records, it ignores those that are older than settled records.
 func TestEvictedBeforeProgress(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -299,8 +299,8 @@ func TestCloseMakesChecksums(t *testing.T) {
 	})
 }
 
-// A refilled slab has no checksum, because the old one would make it count as damaged after a kill.
-// DropOldest drops sealed slabs.
+// DropOldest drops sealed slabs, which are then refilled. A refilled slab has no checksum, because
+// the old one would make the slab count as damaged after a kill.
 func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),

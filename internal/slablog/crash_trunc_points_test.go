@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The file is truncated at any step of the Writer, regardless of the goroutine that reads the
-// mapping. The process survives, the account balances, and the destination gets only whole records.
+// The file is truncated at any step of the Writer, in any goroutine that accesses the mapping. The
+// process survives, the account balances, and the destination gets only whole records.
 func TestTruncatedAtPoints(t *testing.T) {
 	seed := testkit.Seed(t)
 	for _, p := range append(append([]string{}, allPoints...), crashPoints...) {

@@ -213,8 +213,8 @@ func TestHungSendHasChecksums(t *testing.T) {
 	})
 }
 
-// If the records of a slab are settled while its checksum is computed, callers that wait for a slab
-// get it.
+// If the records of a slab are settled while its checksum is computed, the slab is then given to a
+// caller that waits for one.
 func TestSumsWhileWritersWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := 0

@@ -51,8 +51,9 @@ func (c *crashSafe) watchSend() {
 }
 
 // sumLocked computes the checksum of b. It unlocks mu during the computation, which takes
-// milliseconds for a large slab, and pins b: refs keeps the block, and Enter the mapping. summed is
-// set first, so that no other goroutine computes the same checksum.
+// milliseconds for a large slab. Meanwhile b.refs keeps the block from being reused, and Enter
+// keeps the file mapped. b.summed is set first, so that no other goroutine computes the same
+// checksum.
 func (c *crashSafe) sumLocked(b *block) {
 	b.refs++
 	b.summed = true

@@ -57,9 +57,9 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 // the slabs are on the heap. It repeats the code of lock and block.store, because each call would
 // add a tenth to its cost.
 //
-// The order of the stores is that which recovery requires. Tickets that an earlier use may have left
-// in the memory are cleared first, then slot and payload are written, and the ticket is last. So a
-// process that dies in between leaves a slot without a ticket.
+// Recovery depends on the order of the stores. Tickets that an earlier use may have left in the
+// memory are cleared first, then slot and payload are written, and the ticket last. If the process
+// dies in between, it leaves a slot without a ticket.
 func (f *front) storeMapped(p []byte, m batch.Meta) (stored bool) {
 	c := f.store.crash
 	if c == nil || len(p) > f.conf.o.MaxRecord {
@@ -122,7 +122,7 @@ func (c *crashSafe) applyNotesLocked() {
 // are leased.
 //
 // The order matters. The companion file is closed first, so that no call can add a record after the
-// count. The checksums come before the change of life, because they need the mapped memory.
+// count. The checksums are computed before store.life changes, because they need the mapped memory.
 func (c *crashSafe) retainLocked() (lost int) {
 	c.file.Big.Close()
 	for _, l := range c.store.leases.list {
@@ -140,8 +140,8 @@ func (c *crashSafe) retainLocked() (lost int) {
 	return lost
 }
 
-// withoutCopyLocked returns the number of records larger than a slab that are not on disk. Their
-// file is closed, so no later call writes to it.
+// withoutCopyLocked returns the number of records larger than a slab that are not on disk. The
+// companion file is already closed, so no later call adds one of them.
 func (c *crashSafe) withoutCopyLocked(pieces []piece) (n int) {
 	for _, p := range pieces {
 		if b := p.blk; b.kind == oversize && (b.unsafe || !c.file.Big.Holds(b.slot(0).Ticket)) {
@@ -165,9 +165,10 @@ func (c *crashSafe) endCrashLocked() {
 	c.file.Leave()
 }
 
-// learnStream writes the definition of a stream before the first record that uses it. A write calls
-// it without holding mu, because it calls the dictionary. If there is no definition or it cannot be
-// written, learnStream reports that, because recovery will omit the records of the stream.
+// learnStream writes the definition of a stream before the first record that uses it. The caller
+// does not hold mu, because learnStream calls the dictionary. If there is no definition, or if it
+// cannot be written, learnStream posts an event, because recovery will omit the records of the
+// stream.
 func (c *crashSafe) learnStream(id uint32) {
 	f := c.file
 	def, ok, err := f.DefineStream(id)

@@ -23,10 +23,11 @@
 //
 // # Locks
 //
-// A call that finds room locks front.mu, and the consumer between full slabs locks store.mu.
-// Everything else locks both, in this order (docs/adr/0014-split-the-writer-lock.md). The suffix
-// Locked in a name means that the caller holds the locks: both, except in the few methods that the
-// consumer calls with store.mu alone (see store.lockSome).
+// A write that finds room locks only front.mu. The consumer locks only store.mu while it moves from
+// one full slab to the next. Everything else locks both, in this order
+// (docs/adr/0014-split-the-writer-lock.md). The suffix Locked in a name means that the caller holds
+// the locks: both, except in the few methods that the consumer calls with store.mu alone (see
+// store.lockSome).
 //
 // # Crash-safe memory
 //

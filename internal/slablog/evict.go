@@ -5,8 +5,8 @@ import "github.com/forebay-log/forebay/batch"
 // DropOldest frees whole slabs. It drops the oldest slab that no Send reads, or an older record
 // that is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
 
-// evictLocked drops the oldest block whose drop frees a slab. If only the current slab is not being
-// read, evictLocked seals and drops it. It reports whether a slab is free now.
+// evictLocked drops the oldest block whose drop frees a slab. If all slabs except the current one
+// are being read, it seals and drops the current one. It reports whether a slab is free now.
 func (s *store) evictLocked() bool {
 	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {

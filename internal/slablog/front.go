@@ -16,15 +16,15 @@ func (f *front) rewindLocked() {
 	}
 }
 
-// The front also contains the steps that give a record its place. They need both locks:
+// The type front also has the methods that place a record in a slab. They need both locks:
 //
 //	placeLocked ─▶ openLocked, if the current slab is full ─▶ evictLocked
 //	     │             └─▶ sealLocked ─▶ cutLocked
 //	     └───▶ block.store ─▶ storedLocked
 
 // storeFast implements block.store for a record on the heap that is not the first of its piece. It
-// is most of the cost of a call. It is inlined, and the copy comes last, so that few registers must
-// be saved across it.
+// is most of the cost of a Write. It is inlined, and the copy comes last, so that few registers
+// must be saved across the copy.
 func (f *front) storeFast(p []byte, time, tail uint64) {
 	copy(f.reserve(len(p), time, tail), p)
 	point(ptCopiedLocked)
@@ -200,9 +200,9 @@ func (s *store) freedLocked() {
 	}
 }
 
-// serveLocked places the records of blocked writes, oldest first, while there is room. A record that
-// finds no room stops the records after it, so that none overtakes it. The two lists do not stop
-// each other, because they wait for different kinds of room.
+// serveLocked places the records of blocked writes, oldest first, while there is room. A record
+// that finds no room stops the records after it, so that none overtakes it. Writes that wait for a
+// slab do not stop writes that wait for a separate buffer, and vice versa.
 func (f *front) serveLocked() {
 	point(ptServeLocked)
 	q := f.store.callers

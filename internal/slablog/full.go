@@ -21,7 +21,7 @@ func (w *Writer) Refuse(r batch.Reason) error {
 }
 
 // giveUpLocked ends the attempt to store p. It passes an important record to LastResort, and drops
-// any other record as full.
+// any other record for the reason batch.Full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
 		return w.store.dropLocked(batch.Full)
@@ -69,7 +69,7 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
-// then issues the ticket, so the record has the place in the order at which its copy is complete:
+// then issues the ticket, so a record gets its place in the order only when its copy is complete:
 //
 //	reserve the budget ─▶ copy, unlocked ─▶ cut the current block, ticket, queue ─▶ file, unlocked
 //

@@ -13,8 +13,9 @@ import (
 // times, for records that it has accounted for. It calls Release when it no longer reads the
 // records. Both may be called from any goroutine and do not block.
 //
-// At most half of the slabs are in unsettled leases. The remaining half is for callers, and for
-// DropOldest to drop. The lease of a mapped slab is a copy, because others can truncate the file.
+// At most half of the slabs are in unsettled leases. The remaining half is for new records, and
+// contains the records that DropOldest may drop. The lease of a mapped slab is a copy, because
+// others can truncate the file.
 //
 //	        leased ──all records are settled──▶ settled ──Release──▶ reused
 //
@@ -40,7 +41,8 @@ type Lease struct {
 	// because copyOut replaces b without a lock.
 	n, open  int
 	released bool
-	// behind is the number of settled records in later leases that have left leases.list.
+	// behind is the number of settled records in later leases that left leases.list before this
+	// one.
 	behind int
 	// at is the time of the first record. since is the time since config.born at which it was
 	// accepted, or slightly less.
@@ -61,8 +63,9 @@ type leases struct {
 	starved bool
 	// waited reports that calls waited for slabs when the last lease was settled.
 	waited bool
-	// acked is the number of records in settled copies without an older unsettled lease. The
-	// difference to the ticket up to which all records are settled is the number of evicted records.
+	// acked counts the records in copies that are settled and have no older unsettled lease. If it
+	// is subtracted from the ticket up to which all records are settled, the rest is the number of
+	// evicted records.
 	acked uint64
 }
 
@@ -139,7 +142,7 @@ func (ls *leases) settledLocked(l *Lease) {
 }
 
 // settleCopiesLocked frees the slabs of all settled leases that no older unsettled lease precedes.
-// It first stores the progress in the file.
+// It first stores in the file the ticket up to which all records are settled.
 func (ls *leases) settleCopiesLocked() {
 	for len(ls.list) > 0 && ls.list[0].open == 0 {
 		l := ls.list[0]
@@ -161,11 +164,11 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 	}
 }
 
-// freeAheadLocked frees b if it is a slab whose records are all in settled leases, although an older
-// lease is not settled. That lease may wait for hours, for example because its stream is held, and
-// the slabs of later leases must not wait with it. The file then has two more facts: the header of
-// the slab excludes the settled tickets, and a number explains why they are missing. If b is the
-// current slab, it is refilled from its start.
+// freeAheadLocked frees b if it is a slab whose records are all in settled leases, although an
+// older lease is not settled. That lease may stay unsettled for hours, for example if its
+// destination delays one stream, and the slabs of later leases must not wait with it. Two more
+// facts are then stored in the file: the header of the slab excludes the settled tickets, and a
+// number explains why these are missing. If b is the current slab, it is refilled from its start.
 func (ls *leases) freeAheadLocked(b *block) bool {
 	s := ls.store
 	if b.kind != isSlab || b == s.front.cur && s.front.unreadLocked() > 0 || !s.crash.mapped() {

@@ -249,8 +249,8 @@ func TestLeaseWalk(t *testing.T) {
 }
 
 // checkFile compares the file of a process with the records that it wrote and that s has settled.
-// The file must contain all pending records, and its state must explain why all other records are
-// missing.
+// The file must contain all pending records, and the counts in it must explain why all other
+// records are missing.
 func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
 	t.Helper()
 	im, err := crashfile.Read(w.store.crash.file.Path())
@@ -275,7 +275,8 @@ func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[
 }
 
 // An unsettled lease keeps only its slabs in use, and later slabs are reused. The file of a killed
-// process contains the records of the lease, and its state is right for all other records.
+// process contains the records of the lease, and its counts explain why all other records are
+// missing.
 func TestSlabsAfterAHungLeaseAreReused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -379,8 +380,9 @@ func (m *misbehaved) Accept(ctx context.Context, l *Lease) error {
 	return m.consumer.Accept(ctx, l)
 }
 
-// An Accept that does not return normally has settled nothing. The pump calls it again, immediately
-// if the goroutine has ended, and after a delay if Accept panicked or returned an error.
+// A call of Accept that does not return normally has settled nothing. The pump calls Accept again,
+// immediately if the goroutine has ended, and after a delay if Accept panicked or returned an
+// error.
 func TestConsumerUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
 		for _, inline := range []bool{true, false} {
@@ -408,8 +410,8 @@ func TestConsumerUnwinds(t *testing.T) {
 	}
 }
 
-// If the consumer calls runtime.Goexit when the time of Close is over, the records that it has
-// settled are counted once. With crash-safe slabs, no other record is lost.
+// If the consumer calls runtime.Goexit when the time limit of Close has passed, the records that it
+// has settled are counted once. With crash-safe slabs, no other record is lost.
 func TestGoexitAtTheDeadlineCountsOnce(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, inline := range []bool{true, false} {
@@ -467,8 +469,8 @@ func (b lingering) Accept(ctx context.Context, l *Lease) error {
 	return err
 }
 
-// An Accept that Close has abandoned may have accepted records and may return later. The records
-// are counted once, both before and after it returns.
+// Close stops waiting for a call of Accept, which may have accepted records and may return later.
+// The records are counted once, both before and after Accept returns.
 func TestConsumerReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {

@@ -12,17 +12,17 @@ import (
 //	                        ├─────the rest stays in the crash-safe file──▶ retained
 //	                        └─────the rest is dropped, the consumer hangs──▶ abandoned
 //
-// While it is closing, no record is accepted, and the consumer gets the remaining ones. Log.End ends
-// that: it retains the rest in the crash-safe file or, without one, drops it. From then on, results
-// of the consumer are ignored.
+// In the state closing, no record is accepted, and the consumer gets the remaining ones. Log.End
+// ends this state: it retains the rest in the crash-safe file or, without such a file, drops it.
+// From then on, results of the consumer are ignored.
 type life uint8
 
 const (
 	accepting life = iota
 	closing
-	closed    // nothing is left, or the rest is dropped{shutdown}
+	closed    // nothing is left, or the rest is dropped for the reason batch.Shutdown
 	retained  // the rest is in the crash-safe file, for the next process
-	abandoned // the rest is dropped{shutdown}; the consumer may hang forever
+	abandoned // the rest is dropped for the reason batch.Shutdown; the consumer may hang forever
 )
 
 func (l life) String() string {

@@ -42,7 +42,8 @@ func (l *Log) Next() (lease *Lease, ended bool) {
 	return lease, ended
 }
 
-// Due returns the latest time for the next call of Next. If it is zero, only Wake matters.
+// Due returns the time at which Next must be called again, even without a value from Wake. If it is
+// zero, the consumer waits only for Wake.
 func (l *Log) Due() time.Time {
 	if l.marker.held != nil {
 		return time.Now()

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account balances at any moment, even while the consumer moves between slabs with one lock,
-// and switches between one lock and both.
+// The account balances at any moment. This also holds while the consumer moves between slabs with
+// only one of the two locks, and when it acquires the other one.
 func TestAccountAtEveryMoment(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"block":       {WhenFull: slab.Block()},
@@ -99,7 +99,7 @@ func (e *endless) Flush() error {
 }
 
 // A Flush is performed even if there are always full slabs: the consumer does not continue forever
-// with one lock.
+// with only one of the two locks.
 func TestFlushUnderFullSlabs(t *testing.T) {
 	e := &endless{}
 	e.w = mustSink(t, e, &slab.Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
