@@ -64,10 +64,11 @@
 // # Failure
 //
 // A process killed inside Append leaves a torn frame at the end of the last segment. This is
-// expected: the segment ends before it, and the next one begins with the same batch number. Any other
-// bytes that differ from the bytes written are damage. The batches before the damage are used. The rest of that segment is counted and reported
-// as a [spool.CorruptError]. Once the batches before it are acknowledged, the file is set aside as
-// *.corrupt. Reading continues with the next segment.
+// expected: the segment ends before it, and the next one begins with the same batch number. Any
+// other bytes that differ from the bytes written are damage. The batches before the damage are
+// used. The rest of that segment is counted and reported as a [spool.CorruptError]. Once the
+// batches before it are acknowledged, the file is set aside as *.corrupt. Reading continues with
+// the next segment.
 //
 // If another program deletes, moves or replaces the directory or a segment while the spool is open,
 // Append detects this within a second, creates the files again, and counts and reports the lost
@@ -81,6 +82,6 @@
 // Held) and Sync have separate locks, held during their I/O, so that an Append does not wait for a
 // read. Stats and Account never wait for I/O.
 //
-// With Options.Sync "interval" a timer calls Sync after an Append. A goroutine runs OnEvent while there
-// are events.
+// With Options.Sync "interval" a timer calls Sync after an Append. A goroutine runs OnEvent while
+// there are events.
 package diskqueue

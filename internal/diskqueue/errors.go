@@ -15,8 +15,8 @@ var (
 	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
 )
 
-// damage is a cause of a [spool.CorruptError]: bytes that differ from those written, or a missing file. An
-// error of the file system is not damage, and may be temporary.
+// damage is a cause of a [spool.CorruptError]: bytes that differ from those written, or a missing
+// file. An error of the file system is not damage, and may be temporary.
 type damage string
 
 func (d damage) Error() string { return string(d) }

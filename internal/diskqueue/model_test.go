@@ -495,8 +495,8 @@ func (m *model) close() {
 	}
 }
 
-// Random appends, reads, acknowledgements, failures of the file system, deaths and restarts are compared
-// with a model of the batches that must be returned.
+// Random appends, reads, acknowledgements, failures of the file system, deaths and restarts are
+// compared with a model of the batches that must be returned.
 func TestModel(t *testing.T) {
 	rounds := testkit.Rounds(t, 1, 40)
 	joined, want := 0, 0

@@ -43,8 +43,8 @@ const joinMost = 256
 //
 // The batch belongs to the caller until it is acknowledged or the spool rewound. The caller may
 // hold several batches at once. Its Codec comes from [spool.Options.Codec]. Damaged batches are
-// skipped and reported, see [spool.Options.OnEvent]. After any other error, which comes from the file
-// system, the call can be repeated.
+// skipped and reported, see [spool.Options.OnEvent]. After any other error, which comes from the
+// file system, the call can be repeated.
 func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
 
 // NextUpTo is [Spool.Next], but combines several batches: the oldest one and the following ones, as

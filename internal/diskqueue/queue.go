@@ -273,7 +273,8 @@ func (q *queue) checkOwner() error {
 
 // sweep removes the segments that are settled on disk, deletes their files, and sets damaged files
 // aside. A file that cannot be deleted is tried again by the next call. Only files of this process
-// are deleted: another process may have replaced the directory, and its segments have the same names.
+// are deleted: another process may have replaced the directory, and its segments have the same
+// names.
 func (q *queue) sweep() {
 	for _, g := range q.takeSettled() {
 		q.setAside(g)

@@ -6,7 +6,8 @@ import (
 )
 
 // room frees space for a frame of need bytes within the quota, and for the header of a new segment
-// if there is no active segment. It returns errFull, wrapped, if it cannot. It deletes, in this order:
+// if there is no active segment. It returns errFull, wrapped, if it cannot. It deletes, in this
+// order:
 //
 //  1. the active segment, if all its batches are settled,
 //  2. damaged files that were set aside,

@@ -149,9 +149,10 @@ func (r *recovery) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by reading the headers of its frames. It reads the last segment completely,
-// because only that segment can have frames that a killed process did not complete; Next checks the
-// frames of the others. A torn frame stays in the file, because readers stop at g.end.
+// scan finds the end of g by reading the headers of its frames. It reads the last segment
+// completely, because only that segment can have frames that a killed process did not complete;
+// Next checks the frames of the others. A torn frame stays in the file, because readers stop at
+// g.end.
 func (r *recovery) scan(g *segment) error {
 	var visit func(*handout) bool
 	if g == r.last() {

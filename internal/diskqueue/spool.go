@@ -32,9 +32,9 @@ type Spool struct {
 // Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
 // earlier processes first.
 //
-// Damage never makes Open fail: see [spool.Options.OnEvent] and [Spool.Stats]. Open returns [spool.ErrLocked],
-// wrapped, if another process uses the spool, and the file system's error if dir cannot be read or
-// written.
+// Damage never makes Open fail: see [spool.Options.OnEvent] and [Spool.Stats]. Open returns
+// [spool.ErrLocked], wrapped, if another process uses the spool, and the file system's error if dir
+// cannot be read or written.
 func Open(dir string, o *spool.Options) (*Spool, error) { return open(vfs.OS, dir, o) }
 
 // open is Open with the file system as a parameter.
@@ -72,9 +72,9 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	return s, nil
 }
 
-// restore creates the directory, the lock and the cursor again after files were deleted or moved, and
-// reports the lost records. It fails without any change while another process uses the directory, or
-// has left batches in it; the next Append tries again.
+// restore creates the directory, the lock and the cursor again after files were deleted or moved,
+// and reports the lost records. It fails without any change while another process uses the
+// directory, or has left batches in it; the next Append tries again.
 func (s *Spool) restore() error {
 	defer s.lockAll()()
 	if s.queue.closed.Load() {

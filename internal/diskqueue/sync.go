@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// syncer syncs the spool: when Sync is called and, with the option "interval", SyncInterval after the
-// first Append that no sync has covered. An idle spool is not synced.
+// syncer syncs the spool: when Sync is called and, with the option "interval", SyncInterval after
+// the first Append that no sync has covered. An idle spool is not synced.
 //
 // A sync covers everything appended before it began. The order is segments, cursor, names. After a
 // loss of power in between, batches are delivered again, but the cursor is never ahead of the

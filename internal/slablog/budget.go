@@ -30,8 +30,8 @@ type pool struct {
 // free returns the number of free slabs. Ceded slabs are not free.
 func (p *pool) free() int { return len(p.idle) - p.ceded }
 
-// takeLocked returns a free slab: the one that was freed last, because its memory is probably still in
-// a cache of the processor. The caller has checked that there is one.
+// takeLocked returns a free slab: the one that was freed last, because its memory is probably still
+// in a cache of the processor. The caller has checked that there is one.
 func (p *pool) takeLocked() *block {
 	k := len(p.idle) - 1
 	b := p.idle[k]

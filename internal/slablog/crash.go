@@ -111,7 +111,8 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	// If possible, note for the next process that the file lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.store.conf.events.Post("crash-safe", cause, 0)
-	// From here on, no new record goes to the file. Slabs in leases are replaced when they are freed.
+	// From here on, no new record goes to the file. Slabs in leases are replaced when they are
+	// freed.
 	c.store.front.sealLocked()
 	c.heapSpare = newSlabs(0, c.store.conf.o.SlabCount)
 	for i := range c.store.pool.idle {
@@ -162,8 +163,8 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 // is 0, it was read from such zeros.
 func (p *piece) sound() bool { return p.first != 0 && p.blk.slot(p.from).Ticket == p.first }
 
-// ackLocked stores the ticket up to which all records are settled, including the records in pieces. It
-// is called before the memory of these records is reused.
+// ackLocked stores the ticket up to which all records are settled, including the records in pieces.
+// It is called before the memory of these records is reused.
 func (c *crashSafe) ackLocked(pieces []piece) {
 	c.guardLocked(func() {
 		point(ptAckLocked)

@@ -39,9 +39,9 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	return nil
 }
 
-// putMapped implements WriteRecord for a record that storeMapped has not stored. The definition of a
-// stream must be in the file before the first record that uses it, or recovery could not interpret its
-// number.
+// putMapped implements WriteRecord for a record that storeMapped has not stored. The definition of
+// a stream must be in the file before the first record that uses it, or recovery could not
+// interpret its number.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.front.lock()
 	if !w.store.crash.file.KnowsStream(m.Stream) {
@@ -52,10 +52,10 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	return w.putSlow(p, m)
 }
 
-// storeMapped is the fast path of WriteRecord for mapped memory. It returns false, with nothing stored
-// and no ticket issued, if the slabs are not mapped or the record needs the slow path. After a fault
-// the slabs are on the heap. It repeats the code of lock and block.store, because each call would
-// add a tenth to its cost.
+// storeMapped is the fast path of WriteRecord for mapped memory. It returns false, with nothing
+// stored and no ticket issued, if the slabs are not mapped or the record needs the slow path. After
+// a fault the slabs are on the heap. It repeats the code of lock and block.store, because each call
+// would add a tenth to its cost.
 //
 // Recovery depends on the order of the stores. Tickets that an earlier use may have left in the
 // memory are cleared first, then slot and payload are written, and the ticket last. If the process

@@ -193,8 +193,8 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 			continue
 		}
 		l.pieces = slices.DeleteFunc(l.pieces, func(p piece) bool { return p.blk == b })
-		// A settled lease without pieces leaves the list. The preceding lease takes over its count, so
-		// that acked grows only when all older records are settled.
+		// A settled lease without pieces leaves the list. The preceding lease takes over its count,
+		// so that acked grows only when all older records are settled.
 		if len(l.pieces) == 0 {
 			ls.list[i-1].behind += l.n + l.behind
 			ls.list = slices.Delete(ls.list, i, i+1)
@@ -214,7 +214,7 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 	return true
 }
 
-// freeLocked frees the slabs of a lease. half reports that only store.mu is held.
+// freeLocked frees the slabs of a lease. If half is true, only store.mu is held.
 func (ls *leases) freeLocked(l *Lease, half bool) {
 	for _, p := range l.pieces {
 		ls.store.releaseLocked(p.blk)

@@ -14,8 +14,8 @@ import (
 type marker struct {
 	at       time.Time   // time at which the last gap marker was made
 	reported batch.Drops // drops reported by all gap markers so far
-	// bad reports that the last AppendMarker panicked or called runtime.Goexit. Only the first failure
-	// of a series is an event.
+	// bad reports that the last AppendMarker panicked or called runtime.Goexit. Only the first
+	// failure of a series is an event.
 	bad  bool
 	held *Lease // lease that follows the gap marker
 }

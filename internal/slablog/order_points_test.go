@@ -43,8 +43,8 @@ func setHook(t *testing.T, f func(name string)) {
 }
 
 // delay returns a hook that delays every second goroutine for a random time at the given points. In
-// a bubble, a sleep takes no real time, and all other goroutines run until they wait, which is the
-// longest possible delay.
+// a synctest bubble, a sleep takes no real time, and all other goroutines run until they wait,
+// which is the longest possible delay.
 func delay(seed uint64, hits *sync.Map, names ...string) func(string) {
 	var n atomic.Uint64
 	return func(name string) {

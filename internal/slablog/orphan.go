@@ -32,8 +32,8 @@ type orphan struct {
 	n int // number of unsettled records when the file was last read
 }
 
-// adopt adopts the files of dead processes in the directory and counts their records. It reports
-// errors, which do not prevent the start of the Writer.
+// adopt takes over the files of dead processes in the directory and counts their records. It
+// reports errors, which do not prevent the start of the Writer.
 func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile.HeldBy) {
 	a := crashfile.Adoption{
 		Dir: f.store.conf.o.Crash.Dir, Dict: dict, Held: held,
@@ -115,7 +115,8 @@ func (f *found) countOrphan(o *orphan) {
 	}
 }
 
-// translateNext calls Translate for the current file.
+// translateNext translates the stream numbers in the current file to those of this process. It
+// drops records whose stream the file does not define.
 func (f *found) translateNext() {
 	o := f.files[0]
 	whole := !o.IsDamaged()
@@ -145,7 +146,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if !o.Translated() {
 		f.translateNext()
 	}
-	// The previous lease is settled, or the reader would not be here.
+	// The previous lease is settled, because nextWhole leases one batch of these records at a time.
 	o.Persist(o.Offered())
 	s := f.store
 	if o.Done() {

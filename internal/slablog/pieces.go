@@ -31,7 +31,8 @@ func (p *piece) run() layout.Run {
 	return layout.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
 }
 
-// part returns the records from slot from to slot to as a piece. Mapped memory may fault.
+// part returns a piece of the records from slot number from up to, but not including, slot number
+// to. It reads slots, which may fault in mapped memory.
 func (p *piece) part(from, to int) piece {
 	head, last := p.blk.slot(from), p.blk.slot(to-1)
 	return piece{
@@ -40,9 +41,9 @@ func (p *piece) part(from, to int) piece {
 	}
 }
 
-// pieces is a FIFO queue of pieces, in ticket order. Its pieces are also referred to by the field refs
-// of their blocks. It allocates only if records larger than a slab, or partial
-// flushes, make more pieces than there are slabs.
+// pieces is a FIFO queue of pieces, in ticket order. Each of its pieces is counted in the field
+// refs of its block. The queue allocates only if records larger than a slab, or partial flushes,
+// make more pieces than there are slabs.
 type pieces struct {
 	// queued has the oldest piece first. It is a part of mem, which is reused from its start when
 	// queued has reached its end.
@@ -63,8 +64,8 @@ func newPieces(capacity int) pieces {
 
 // push appends a piece.
 func (q *pieces) push(p piece) {
-	// At the end of mem, the queue moves back to the start. If it fills more than half of mem, mem is
-	// doubled, so that moving costs constant time per push on average.
+	// At the end of mem, the queue moves back to the start. If it fills more than half of mem, mem
+	// is doubled, so that moving costs constant time per push on average.
 	if n := len(q.queued); n == cap(q.queued) {
 		if 2*n > len(q.mem) {
 			q.mem = make([]piece, 2*len(q.mem))
@@ -95,8 +96,9 @@ func (q *pieces) take(n int, rest piece) {
 	q.queued = q.queued[n:]
 }
 
-// remove removes the pieces for which match returns true. It returns their number, and the number of
-// their records. The caller releases their blocks. match may move a piece that stays to another block.
+// remove removes the pieces for which match returns true. It returns their number, and the number
+// of their records. The caller releases their blocks. The function match may assign another block
+// to a piece that is kept.
 func (q *pieces) remove(match func(*piece) bool) (n, records int) {
 	kept := q.queued[:0]
 	for _, p := range q.queued {

@@ -20,7 +20,7 @@ import (
 type consumer interface {
 	// Wants returns the limits and features that the consumer requires.
 	Wants() wants
-	// Accept accepts l. If it returns an error, it has settled nothing, and the pump calls it
+	// Accept accepts l. If it returns an error, it has settled nothing, and the pump calls Accept
 	// again.
 	Accept(ctx context.Context, l *Lease) error
 	// Account calls read with the account of the settled records, under the lock that is held
@@ -41,7 +41,8 @@ type wants struct {
 	Spills     bool
 }
 
-// A pump is a Writer with a goroutine that passes its leases to a consumer, as an outlet does.
+// A pump is a Writer with a goroutine that passes its leases to a consumer, as package deliver does
+// outside of tests.
 type pump struct {
 	*Writer
 	log *Log
@@ -145,7 +146,7 @@ func (p *pump) run() {
 }
 
 // gather stores the next lease in p.now. It returns false if there are no more leases, or if the
-// time of Shutdown is over.
+// time limit of Shutdown has passed.
 func (p *pump) gather() bool {
 	for p.ctx.Err() == nil {
 		if p.serve() {

@@ -27,8 +27,8 @@ type reader struct {
 	spinning bool
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
-	armed    bool          // no full slab was found
-	armedAt  time.Duration // when that was
+	armed    bool          // the reader has found no full slab
+	armedAt  time.Duration // time at which it found none
 	deadline time.Duration // time at which the oldest record will have waited long enough, or never
 	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle, or never
 	last     uint64        // number of tickets issued when the fields above were set
@@ -75,8 +75,8 @@ func (r *reader) init(c *config, s *store) {
 //	nextWhole, with both locks: everything else
 //	  records of dead processes ─▶ due records ─▶ wait: park, spin, or arm a timer
 //
-// If it returns no lease, ended reports that no record will
-// come, because the log is closed and empty, or was cut short.
+// If it returns no lease, ended reports that no record will come, because the log is closed and
+// empty, or Log.End has accounted for the rest.
 func (r *reader) next() (l *Lease, ended bool) {
 	s := r.store
 	for {
@@ -126,8 +126,8 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		return nil, true
 	}
 	// The first queued record is the oldest unread one, so the front need not be examined. For a
-	// limited consumer, the queue must contain a batch of the maximum size, because a smaller one may
-	// have to be completed with records of the current slab.
+	// limited consumer, the queue must contain a batch of the maximum size, because a smaller one
+	// may have to be completed with records of the current slab.
 	s.progress.read = s.pieces.queued[0].first - 1
 	if r.limited && (s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
@@ -197,14 +197,14 @@ func (r *reader) leaseLocked(damage error) (l *Lease, again bool) {
 	return l, again
 }
 
-// waitLocked is called if no records are due. It releases both locks. again requests another attempt;
-// ended reports that no record will come.
+// waitLocked is called if no records are due. It releases both locks. again requests another
+// attempt; ended reports that no record will come.
 func (r *reader) waitLocked() (again, ended bool) {
 	s := r.store
 	switch {
 	case s.life != accepting:
-		// Everything that was accepted is leased. The log has ended if no call waits, or if there is no
-		// lease whose release could make room for the waiting calls.
+		// Everything that was accepted is leased. The log has ended if no call waits, or if there
+		// is no lease whose release could make room for the waiting calls.
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.bell.state = timed
 		s.unlock()
@@ -235,15 +235,16 @@ func (r *reader) resumeLocked() {
 	now := time.Since(r.conf.born)
 	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
 	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
-	// Only records that were there when the wait began are due now. Later ones may still fill a slab.
+	// Only records that were there when the wait began are due now. Later ones may still fill a
+	// slab.
 	if (now >= r.deadline || now >= r.idleAt && s.front.next == r.last) && !r.busy() {
 		s.progress.due = max(s.progress.due, r.last)
 	}
 	r.armed = false
 }
 
-// armLocked makes the reader wait until a slab is sealed, or until its records have waited
-// long enough.
+// armLocked makes the reader wait until a slab is sealed, or until the records of a partial slab
+// have waited long enough.
 func (r *reader) armLocked() {
 	s, o := r.store, &r.conf.o
 	// The wait counts from the acceptance of the oldest unread record.
@@ -332,8 +333,9 @@ func (r *reader) reachedLocked() bool {
 		s.pool.free() <= r.conf.o.SlabCount/4
 }
 
-// takeLocked leases the oldest pieces, up to the limits. The queue must not be empty. It returns nil
-// if the maximum number of slabs is leased. A mapped slab is then copied without the locks.
+// takeLocked leases the oldest pieces, up to the limits. The queue must not be empty. It returns
+// nil if the maximum number of slabs is leased. The caller copies a mapped slab afterwards, without
+// the locks.
 func (r *reader) takeLocked() *Lease {
 	s := r.store
 	point(ptTakeLocked)
@@ -401,8 +403,9 @@ func (r *reader) fitLocked(l *Lease, p *piece) int {
 }
 
 // gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
-// batch are freed together, so until then calls need as many free slabs. If calls wait, or waited
-// for the previous batch, larger batches are better.
+// batch are freed together. Meanwhile new records may fill as many other slabs, so a batch has at
+// most as many slabs as are free. If calls wait for slabs anyway, or waited for the previous batch,
+// the batch may be larger, because large batches need fewer calls of the destination.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
 	if s.callers.slabs.n > 0 || s.leases.waited {

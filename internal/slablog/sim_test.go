@@ -71,7 +71,7 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 		} else if s.Window == 0 {
 			w = mustNew(t, writerFunc(func(p []byte) (int, error) { send(); return len(p), nil }), o)
 		} else {
-			// The bytes of this many full slabs may extend over one more slab.
+			// The bytes of Window full slabs may extend over one more slab.
 			limit := s.Window * int(s.perSlab()*s.RecordBytes)
 			w = mustSink(t, windowSink{send, batch.Limits{Bytes: limit}}, o)
 		}

@@ -10,11 +10,11 @@ type Splice struct {
 
 // TryWriteSpliced is like [Writer.WriteRecord], but inserts the texts of the Splices into p. It is
 // for callers that would have to copy long texts to compose the record. It copies p and the texts.
-// It returns false, and accepts and counts nothing, unless the record can simply be appended to the
-// slab that is being filled: the caller then composes the record and calls WriteRecord. So it
-// returns false for the first record of a slab and after a flush, for a record of FlushLevel, and
-// after Close. It always returns false with crash-safe memory, with SlabRecords, and with a
-// MaxRecord below the size of a slab.
+// If the record cannot simply be appended to the slab that is being filled, TryWriteSpliced returns
+// false and changes nothing. The caller then composes the record and calls WriteRecord. The result
+// is false for the first record of a slab and after a flush, for a record of FlushLevel, and after
+// Close. It is always false with crash-safe memory, with SlabRecords, and with a MaxRecord below
+// the size of a slab.
 //
 // It panics if the At fields are not in ascending order or exceed len(p).
 func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {

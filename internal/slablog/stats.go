@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Stats returns a snapshot. theirs is the account of the consumer, without its field Accepted. The
-// consumer holds the lock under which it calls Settle and accounts for records, so each settled
-// record is in exactly one of the two accounts.
+// Stats returns a snapshot. The parameter theirs is the account of the consumer; its field Accepted
+// is ignored. The consumer must hold the lock under which it calls Settle and accounts for records,
+// so that each settled record is in exactly one of the two accounts.
 func (l *Log) Stats(theirs batch.Account) slab.Stats {
 	s, now := l.reader.store, time.Now()
 	s.lock()
@@ -47,7 +47,8 @@ func (l *Log) Pending() uint64 {
 	return p.Total()
 }
 
-// Account returns the sum of the log's account and theirs, the consumer's account. See [Log.Stats].
+// Account adds the account of the consumer, which is passed in theirs, to the account of the log.
+// See [Log.Stats].
 func (l *Log) Account(theirs batch.Account) batch.Account {
 	s := l.reader.store
 	s.lock()
@@ -55,7 +56,8 @@ func (l *Log) Account(theirs batch.Account) batch.Account {
 	return s.accountLocked(theirs)
 }
 
-// accountLocked returns the sum of the store's account and theirs, the consumer's account.
+// accountLocked adds the account of the consumer, which is passed in theirs, to the account of the
+// store.
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next
@@ -92,9 +94,9 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 }
 
 // oldestLocked returns the age of the oldest unsettled record, and how long ago it was accepted. It
-// looks for that record in leases, in the queue and in the current block, which follow each other in
-// the order of acceptance. The age counts from the time of the record, which is not known if it is 0.
-// In mapped memory it is not read, and the age counts from the acceptance.
+// looks for that record in leases, in the queue and in the current block, which follow each other
+// in the order of acceptance. The age counts from the time of the record. If that time is 0
+// (unknown), or in mapped memory, which is not read here, the age counts from the acceptance.
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.unread.since

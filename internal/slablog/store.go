@@ -34,7 +34,8 @@ type store struct {
 	pieces pieces
 	unread unread
 	leases leases
-	// callers wait for room, and found contains records older than all others.
+	// callers contains the calls that wait for room. found contains the files of dead processes,
+	// whose records precede all others.
 	callers *callers
 	found   *found
 
@@ -86,12 +87,12 @@ func (f *front) unreadLocked() int {
 	return f.cur.n - f.store.unread.from
 }
 
-// progress is the progress of the records, in tickets.
+// progress describes how far the records have advanced, in tickets.
 type progress struct {
-	// All records up to the ticket read were leased when the reader last examined the store.
+	// read is a ticket. All records up to it were leased when the reader last examined the store.
 	read uint64
-	// Records up to the ticket due must not wait for a full slab: a Flush waits for them, they have
-	// waited long enough, or the last of them is of FlushLevel.
+	// due is a ticket. Records up to it must not wait for a full slab, because a Flush waits for
+	// them, they have waited long enough, or the last of them is of FlushLevel.
 	due uint64
 }
 
@@ -154,9 +155,10 @@ func (f *front) closeLocked() {
 	}
 }
 
-// reopenLocked opens the fast path for the free part of the current block, unless the next write must
-// use the slow path: because it is the first one after a cut, because it must wait in line, wake the
-// consumer or be refused, or because the number of records in a slab is limited. Both locks are held.
+// reopenLocked opens the fast path for the free part of the current block, unless the next write
+// must use the slow path: because it is the first one after a cut, because it must wait in line,
+// wake the consumer or be refused, or because the number of records in a slab is limited. Both
+// locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && f.unreadLocked() > 0 && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {

@@ -268,8 +268,8 @@ func TestShortage(t *testing.T) {
 	})
 }
 
-// If a call had to wait for the slabs of a batch, the next batch has as many slabs, although no call waits
-// any more. A smaller one would be one more call of the destination.
+// If a call had to wait until the slabs of a batch were freed, the next batch is as large, although
+// no call waits any more. Smaller batches would need more calls of the destination.
 func TestBatchAfterAWaitIsLarge(t *testing.T) {
 	for _, mapped := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

@@ -111,12 +111,12 @@ func (k *walk) see(b *batch.Batch) {
 	}
 }
 
-// settle stores the outcome of each record of b. which returns the outcome for an index.
-func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
+// settle stores the outcome of each record of b, which the function outcomeOf returns.
+func (k *walk) settle(b *batch.Batch, outcomeOf func(i int) (settled, refused bool)) {
 	open := false
 	for i, r := range b.All() {
 		c := k.calls[k.tickets[r.Ticket]]
-		s, no := which(i)
+		s, no := outcomeOf(i)
 		switch {
 		case no:
 			c.refused = true

@@ -136,8 +136,9 @@ func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	return w.putSlowLocked(p, m)
 }
 
-// putSlowLocked implements putSlow. mu is held on entry. A record that is not accepted is counted with
-// the first reason that applies: the Writer is closed, the record is too large, or memory is full.
+// putSlowLocked implements putSlow. mu is held on entry. A record that is not accepted is counted
+// with the first reason that applies: the Writer is closed, the record is too large, or memory is
+// full.
 func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	defer w.store.unlock()
 	point(ptSlowLocked)

@@ -334,7 +334,7 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 }
 
 // Records in the account of the consumer are counted once, even while Accept runs. If Close did not
-// wait for an Accept, the consumer is shut down when that Accept ends.
+// wait for a call of Accept, the consumer is shut down when that call ends.
 func TestRecordsOfARunningAcceptCountOnce(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {

@@ -6,10 +6,9 @@
 //	go run ./internal/test/mutants 05 17 24     those with these numbers or names
 //	go run ./internal/test/mutants -run spool   those with spool in the name
 //
-// The files of the repository are not changed: go test -overlay replaces the patched ones.
-// It is an error if a patch cannot be applied, does not compile, or is not detected by one of its
-// tests. A test that exceeds its time limit has not detected the patch, unless the patch expects
-// that.
+// The files of the repository are not changed: go test -overlay replaces the patched ones. It is an
+// error if a patch cannot be applied, does not compile, or is not detected by one of its tests. A
+// test that exceeds its time limit has not detected the patch, unless the patch expects a hang.
 // docs/PROMISES.md lists the promises.
 //
 // To add one: change the code, run the tests that must fail, and write
@@ -94,7 +93,7 @@ func runAll(root, which string, names []string, parallel int) error {
 	return nil
 }
 
-// choose returns the patches whose names match the regular expression which. If names is not empty,
+// choose returns the patches whose names match which, a regular expression. If names is not empty,
 // a patch must also have one of these names or numbers.
 func choose(mutants []*mutant, which string, names []string) ([]*mutant, error) {
 	pattern, err := regexp.Compile(which)
@@ -162,8 +161,8 @@ func (m *mutant) try(root string) (by string, err error) {
 	return strings.Join(failed, ", "), nil
 }
 
-// try builds the tests as bin, and runs each of them until it fails. It returns the names of the
-// failed tests.
+// try builds the test binary at the path bin, and runs each test until it fails. It returns the
+// names of the failed tests.
 func (t *target) try(root, overlay, bin string) (failed []string, err error) {
 	pkg := filepath.Join(root, t.pkg)
 	// Tests that build a program must build the patched one, so the overlay is in GOFLAGS. Nested

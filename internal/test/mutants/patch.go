@@ -30,8 +30,9 @@ type target struct {
 	shows *regexp.Regexp // must match the output of the tests; nil accepts any failure
 }
 
-// tests returns a pattern for each test that must fail: those that a pattern such as
-// ^(TestOne|TestTwo)$ names. Of the tests that match another pattern, one must fail.
+// tests returns the patterns for which a test must fail. A list such as ^(TestOne|TestTwo)$ becomes
+// one pattern for each test, so that each must fail. Any other pattern is returned unchanged: of
+// the tests that match it, one must fail.
 func (t *target) tests() []string {
 	names := testNames.FindStringSubmatch(t.run)
 	if names == nil {
