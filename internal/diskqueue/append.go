@@ -127,7 +127,7 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	for visible := false; !visible; {
 		seg := a.queue.active
-		need, err := a.frame(b, h)
+		need, err := a.startFrame(b, h)
 		if err != nil {
 			return err
 		}
@@ -170,10 +170,10 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 	return nil
 }
 
-// frame begins to build the frame of b in scratch: room for the header, then the definitions of
-// those streams that the segment does not define yet. It sets the sizes in h and returns the size
-// of the whole frame.
-func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
+// startFrame begins to build the frame of b in scratch: room for the header, then the definitions
+// of those streams that the segment does not define yet. It sets the sizes in h and returns the
+// size of the whole frame.
+func (a *appender) startFrame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	a.newStreams = a.newStreams[:0]
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
 	if a.queue.opt.Streams != nil {

@@ -88,7 +88,7 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 
 // has reports whether the file of g exists and has the uuid of g. Another process may have replaced
 // the directory and created a segment of the same name. If the file cannot be read, or was set
-// aside, has checks only that the name exists.
+// aside, only its existence is checked.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
 	err := now.load(d)

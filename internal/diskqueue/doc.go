@@ -58,7 +58,7 @@
 //	accepted   stored by Append
 //	recovered  found by Open and not acknowledged
 //	delivered  acknowledged by Ack
-//	dropped    deleted to stay within the quota, or found unreadable
+//	dropped    deleted to stay within the quota, or found unreadable after Open
 //	pending    the rest, counted by walking the segments
 //
 // # Failure

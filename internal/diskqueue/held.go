@@ -52,8 +52,8 @@ func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets
 }
 
 // held returns the tickets of origin in the segment, from first to last. It reads the indexes of
-// the frames. If one contains such a ticket, held also checks that all frames up to it are
-// undamaged, because Next stops at damage. The memory of the handout is reused for each segment.
+// the frames. If a frame contains such a ticket, the frames up to and including it are also checked
+// for damage, because Next stops at damage. The memory of the handout is reused for each segment.
 //
 //	| frame | frame | frame | frame | frame |
 //	        sound ─▶                r ─▶
@@ -109,8 +109,8 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 // anyStream returns every stream number unchanged.
 func anyStream(id uint32) (uint32, bool) { return id, true }
 
-// appendRuns appends the ranges of consecutive tickets in slots. It skips gap markers and other
-// records without a ticket. Most batches are one range.
+// appendRuns appends the ranges of consecutive tickets in slots. It skips records without a ticket,
+// such as gap markers, which report dropped records. Most batches are one range.
 func appendRuns(dst []layout.Tickets, slots []layout.Slot) []layout.Tickets {
 	for i := range slots {
 		s := &slots[i]
@@ -133,7 +133,8 @@ func appendWithin(to []layout.Tickets, t layout.Tickets, first, last uint64) []l
 	return append(to, layout.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
 }
 
-// settledTickets are the tickets of acknowledged records of one origin.
+// settledTickets is a range of tickets (record numbers) of acknowledged records. All are from one
+// origin; see [batch.Batch].
 type settledTickets struct {
 	origin [16]byte
 	layout.Tickets

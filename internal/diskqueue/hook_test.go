@@ -279,8 +279,9 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A settled segment that cannot be deleted still belongs to this process: after the active segment
-// was deleted, Append continues. Another file that gets its name is not deleted.
+// If a settled segment cannot be deleted, its file still counts as a file of this process, so
+// Append continues after the active segment was deleted. A different file with the same name is not
+// deleted.
 func TestUndeletedSegmentIsKnownByItsContent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		mem := threeSegments(t)

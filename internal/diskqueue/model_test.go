@@ -134,7 +134,7 @@ func (m *model) options() *spool.Options {
 	return o
 }
 
-// accepts returns a random set of forms that a process accepts.
+// accepts returns a random function for Options.Accepts.
 func (m *model) accepts() func(string, uint32) bool {
 	switch m.r.Intn(4) {
 	case 0:

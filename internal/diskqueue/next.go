@@ -82,7 +82,7 @@ func (r *reader) join(g *segment, o *handout, bytes, records int) (seq uint64) {
 	for n := 0; n < joinMost && o.batch.Len() < records; n++ {
 		var h frameHeader
 		seg, at, size := r.queue.pick()
-		// Only batches of one origin are combined, because a batch has only one.
+		// Only batches with the same Origin are combined, because a batch has a single Origin.
 		if seg != g || r.open.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
 			break

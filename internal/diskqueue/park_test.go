@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// onlyForm accepts the records of one codec.
+// onlyForm returns a function for Options.Accepts that accepts only the records of codec c.
 func onlyForm(c testCodec) func(string, uint32) bool {
 	return func(contentType string, schema uint32) bool {
 		return contentType == c.ContentType() && schema == c.SchemaVersion()
@@ -62,8 +62,8 @@ func mustHand(t *testing.T, s *Spool, want ...int) {
 	}
 }
 
-// Records in a form that is not accepted stay on disk, are reported once, and do not delay other
-// records. A process that accepts the form delivers them.
+// Records whose content type or schema is not accepted stay on disk, are reported once, and do not
+// delay other records. A later process that accepts these records delivers them.
 func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)

@@ -30,9 +30,10 @@ type handout struct {
 func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*layout.SlotBytes }
 
 // A segmentReader reads the frames of one segment in order. The method header reads the header of
-// the next frame, body and read read the rest of that frame, and skip advances to the frame after
-// it. The body of a frame depends on the stream definitions in earlier ones. Open, Next, Held and
-// the functions for inspection all use it, so they agree about damage and the end of a segment.
+// the next frame, the methods body and read return the rest of that frame, and skip advances to the
+// frame after it. The body of a frame depends on the stream definitions in earlier ones. Open,
+// Next, Held and the functions for inspection all use it, so they agree about damage and the end of
+// a segment.
 //
 // Nothing in a file is trusted: sizes are checked against the size of the file before memory is
 // allocated, and numbers against the expected numbers.

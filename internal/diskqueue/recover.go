@@ -34,8 +34,8 @@ func (r *recovery) run() error {
 	if err := r.openCursor(); err != nil {
 		return err
 	}
-	// A cursor behind the segments makes batches be delivered twice. One ahead of them, after a loss
-	// of power, raises the numbers of new batches. Neither loses a batch.
+	// If the cursor is behind the segments, batches are delivered twice. If it is ahead of them,
+	// after a loss of power, new batches get higher numbers. Neither loses a batch.
 	//
 	// The mark is preliminary: settle limits it to the segments that exist.
 	q.acked = r.cursor.state.acked

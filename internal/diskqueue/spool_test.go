@@ -235,7 +235,7 @@ func TestUnknownStream(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Batches of an unknown form are returned with their content type.
+// Batches that no codec can read are returned with their content type.
 func TestUnknownFormKeepsItsContentType(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)

@@ -83,7 +83,7 @@ func (s *syncer) syncAll() error {
 func (s *syncer) syncFiles() error {
 	segs, unsure := s.queue.unsynced()
 	for _, g := range segs {
-		if err := s.segment(g); err != nil {
+		if err := s.syncSegment(g); err != nil {
 			return err
 		}
 	}
@@ -112,10 +112,10 @@ func (q *queue) unsynced() (segs []*segment, unsure error) {
 	return segs, unsure
 }
 
-// segment syncs one segment, and stores the result in it. It opens the file by its name, so the
-// appender does not have to wait: a sync covers all writes to a file, also through other handles. If
-// the file does not exist, it has been acknowledged, dropped or renamed.
-func (s *syncer) segment(g *segment) error {
+// syncSegment syncs one segment, and stores the result in it. It opens the file by its name, so the
+// appender does not have to wait: a sync covers all writes to a file, also through other handles.
+// If the file does not exist, it has been acknowledged, dropped or renamed.
+func (s *syncer) syncSegment(g *segment) error {
 	for {
 		s.queue.mu.Lock()
 		name, size := g.name, g.size

@@ -56,8 +56,8 @@ type waiter struct {
 	ch    chan struct{}
 	timer *time.Timer
 
-	// list contains the waiter until the answer, and is nil afterwards. node is the place in it; its
-	// Value is the waiter.
+	// list is the list that contains the waiter. It is nil after the answer. node is the waiter's
+	// element in the list, with the waiter as its Value.
 	list *waiterList
 	node ring.Ring
 }

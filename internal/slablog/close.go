@@ -39,8 +39,8 @@ func (l *Log) Refuse() {
 // process, and all other records are dropped. Later results of the consumer do not count. If done
 // is true, the consumer no longer uses the log and holds no lease. If done is false, the memory of
 // unread slabs is never reused. unknown is the number of dropped records that the consumer still
-// has and may have delivered. End waits until ctx ends for Options.LastResort. Only the first call
-// has an effect.
+// has and may have delivered. End waits for Options.LastResort, at most until ctx ends. Only the
+// first call has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	point(ptEnd)
 	l.Refuse()

@@ -52,10 +52,10 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that sends each lease repeatedly until all its records are settled or its
-// time is over. If Wants.Inline is set, it sends within Accept. If not, it sends on a separate
-// goroutine, in the order of the leases. If a destination panics or calls runtime.Goexit, the
-// retrier assumes that no record was settled.
+// A retrier is a consumer that sends each lease repeatedly until all records of the lease are
+// settled or Shutdown ends. If Wants.Inline is set, it sends within Accept. If not, it sends on a
+// separate goroutine, in the order of the leases. If a destination panics or calls runtime.Goexit,
+// the retrier assumes that no record was settled.
 type retrier struct {
 	wants wants
 	wait  time.Duration // delay between two attempts

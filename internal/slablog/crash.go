@@ -37,7 +37,7 @@ type crashSafe struct {
 	heapOnly      int // number of pending oversize records that are not on disk
 }
 
-// openCrash creates the file of this process, and makes its slabs those of s.
+// openCrash creates the mapped file of this process. The store s then uses the slabs in it.
 func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe, error) {
 	o := &s.conf.o
 	f, err := crashfile.Create(o.Crash.Dir, crashfile.Layout{
@@ -101,8 +101,8 @@ func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	return err != nil
 }
 
-// toHeapLocked moves the slabs to the heap because of the error cause. It copies the readable
-// records and drops the remaining ones as corrupt.
+// toHeapLocked moves the slabs to the heap. The parameter cause is the error that requires this. It
+// copies the readable records and drops the remaining ones as corrupt.
 func (c *crashSafe) toHeapLocked(cause error) {
 	if !c.mapped() {
 		return

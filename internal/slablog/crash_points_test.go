@@ -26,7 +26,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// In builds with test points, the child kills itself at the n-th visit of a point.
+// In builds with test points, the child kills itself when it reaches a given point for the n-th
+// time.
 var _ = func() bool {
 	installKillPoint = func(at string) {
 		name, count, ok := strings.Cut(at, ":")
@@ -46,17 +47,16 @@ var _ = func() bool {
 	return true
 }()
 
-// crashPoints are points that are reached only with crash-safe slabs.
+// crashPoints are the test points that are reached only with crash-safe slabs.
 var crashPoints = []string{
 	crashfile.PointCreate, crashfile.PointCreated, ptBigKeep, crashfile.PointBigWrite, crashfile.PointBigWritten, ptBigNotedLocked, crashfile.PointBigCompact, ptAckLocked, crashfile.PointAckHalf, ptAckedLocked,
 	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
 }
 
-// recoveryPoints are points that are reached only if there is a file of a dead process.
+// recoveryPoints are the test points that are reached only if there is a file of a dead process.
 var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashfile.PointPersisted, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked}
 
-// dieAt starts a child that kills itself at a point, and reports whether the child reached the
-// point.
+// dieAt starts a child that kills itself at a test point, and reports whether the child reached it.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	t.Helper()
 	c := startChild(t, dir, mode, life, uint64(life+n), envPoint+"="+point+":"+strconv.Itoa(n))

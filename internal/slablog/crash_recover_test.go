@@ -30,8 +30,8 @@ func oneFile(t *testing.T, dir string) string {
 	return files[0].Path
 }
 
-// Recovery counts evicted records, records that were only in memory, and records larger than a slab
-// separately.
+// Recovery has separate counts for evicted records, records that were only in memory, and records
+// larger than a slab.
 func TestRecoveryCountsEachKindOfLoss(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8, WhenFull: slab.DropOldest(), MaxRecord: 3000})
@@ -206,8 +206,8 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 	if err != nil || len(im.Records) != n || im.DamagedSlabs != 0 {
 		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
 	}
-	// If a byte covered by a checksum is changed, no record of that slab is recovered, and all
-	// other records are.
+	// If a byte covered by a checksum is changed, recovery returns no record of that slab, but the
+	// records of all other slabs.
 	base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
 		for i := range 16 {

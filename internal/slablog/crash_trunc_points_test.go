@@ -38,7 +38,8 @@ func TestTruncatedAtPoints(t *testing.T) {
 	}
 }
 
-// truncatedAt truncates the file of a Writer to size at the Writer's visit n of the point p.
+// truncatedAt truncates the file of a Writer to size bytes when the Writer reaches the test point p
+// for the nth time.
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	rng, answers := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 	o := slab.Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []slab.WhenFull{slab.DropOldest(), slab.BlockFor(time.Millisecond), slab.DropNewest()}[rng.IntN(3)],

@@ -9,10 +9,11 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Checksums protect sealed slabs that wait, because a file may decay within hours, or be truncated
-// by a crash of the machine. A timer computes them while records stay leased, and Close computes
-// them for records that it leaves in the file. Callers never compute them, and a slab that is still
-// being filled has none. A slab without a checksum is verified only by its tickets.
+// Checksums protect sealed slabs that wait for delivery, because the file may be damaged while they
+// wait for hours, or be truncated by a crash of the machine. A timer computes them while records
+// stay leased, and Close computes them for records that it leaves in the file. Callers never
+// compute them, and a slab that is still being filled has none. A slab without a checksum is
+// verified only by its tickets.
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
@@ -40,7 +41,7 @@ func (c *crashSafe) watchSend() {
 		c.toHeapLocked(err)
 		return
 	}
-	// Only sealed slabs with pieces wait. Nothing is stored in them any more.
+	// Only sealed slabs with unsettled records get a checksum. Nothing is stored in them any more.
 	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.n > 0 && !b.summed }
 	for i := slices.IndexFunc(c.blocks, waits); i >= 0; i = slices.IndexFunc(c.blocks, waits) {
 		if c.sumLocked(c.blocks[i]); c.store.life.cutShort() || !c.mapped() {

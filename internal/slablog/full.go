@@ -58,7 +58,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // putOversizeLocked stores a record that fits into no slab in a separate buffer. It reserves the
 // budget and then copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// As for slabs, only a record with the policy DropOldest may overtake waiting writes.
+	// Only a record with the policy DropOldest may overtake waiting writes, as in putSlowLocked.
 	if w.store.callers.bigs.n > 0 && !w.conf.policyFor(m.Level).evicts || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, &w.store.callers.bigs)
 	}

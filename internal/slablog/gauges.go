@@ -14,7 +14,8 @@ type gauge struct {
 // rateMeter measures the rate at which a total grows. It is updated by Stats and by the first record
 // of each slab and flush, so most calls do not pay for it.
 type rateMeter struct {
-	// old is one to two windows older than the time of an update, and mid less than one.
+	// When the rate is updated, the sample old is one to two windows old, and the sample mid less
+	// than one window.
 	old, mid sample
 }
 

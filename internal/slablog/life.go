@@ -37,7 +37,7 @@ var errClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
 func (l life) cutShort() bool { return l == retained || l == abandoned }
 
 // become changes the state. All transitions are made here. It ignores transitions that are not in
-// the diagram, because the last states of the diagram are final.
+// the diagram. The states closed, retained and abandoned are final.
 func (l *life) become(next life) {
 	if *l == accepting && next == closing || *l == closing && next > closing {
 		*l = next

@@ -56,7 +56,8 @@ func closeNow(t testing.TB, w *pump) batch.Report {
 	return r
 }
 
-// memory is a destination that stores its data in memory. act determines how each write fails.
+// memory is a destination that stores its data in memory. The field act, if set, determines the
+// result of each write.
 type memory struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer

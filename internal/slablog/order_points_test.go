@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// allPoints are the points in points.go that are reached with slabs on the heap.
+// allPoints are the test points in points.go that are reached with slabs on the heap.
 var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
@@ -103,7 +103,7 @@ func TestOrderWithDelays(t *testing.T) {
 	slices.SortStableFunc(plans, func(a, b []string) int { return len(a) - len(b) })
 	var hits sync.Map
 	runs := pointRuns()
-	// The small budget covers each single point and some of the pairs.
+	// The default number of rounds covers each single point and some of the pairs.
 	for i := range testkit.Rounds(t, 2*len(allPoints)+200, 20*len(plans)) {
 		names := plans[i%len(plans)]
 		run := runs[(i+int(seed%1000))%len(runs)]

@@ -13,9 +13,10 @@ import (
 type found struct {
 	store *store
 
-	// files are delivered before the records of this process, oldest first.
+	// files has the oldest file first. The records in the files are delivered before those of this
+	// process.
 	files []*orphan
-	// left is the number of their records that are not settled and not leased.
+	// left is the number of records in these files that are neither settled nor leased.
 	left  int
 	stats slab.CrashRecovery
 	// err is the reason why the slabs are on the heap despite Options.Crash.
@@ -71,8 +72,8 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 }
 
 // countOrphan adds the records of a file to the account. A lost record counts as recovered and as
-// dropped, so that the account shows it. countOrphan reports each kind of loss, and damage without a
-// loss.
+// dropped, so that the account shows it. Each kind of loss is reported, and damage even if no
+// record is lost.
 func (f *found) countOrphan(o *orphan) {
 	o.n = len(o.Records)
 	f.left += o.n

@@ -122,8 +122,8 @@ func (s *store) pushLocked(p piece) {
 	s.pieces.push(p)
 }
 
-// dropQueuedLocked drops the queued records of b for the reason why, and releases their pieces. It
-// returns the number of records.
+// dropQueuedLocked drops the queued records of b, counts them with why as the reason, and releases
+// their pieces. It returns the number of records.
 func (s *store) dropQueuedLocked(b *block, why batch.Reason) int {
 	pieces, records := s.pieces.remove(func(p *piece) bool { return p.blk == b })
 	s.countDropLocked(why, records)

@@ -20,11 +20,11 @@ import (
 )
 
 // slab.Plan computes the number of slabs with which no caller waits while the destination stalls.
-// These tests simulate a stall with the real Writer in a bubble, whose clock is exact: callers
-// write at the planned rate, to the nanosecond. The destination needs Latency for each write, and
-// stalls once, for Spike, at the worst moment. Slabs are sent when they are full and, in separate
-// runs, also after the default FlushInterval. In those runs, the slab being sent is often the
-// current one, so fewer slabs suffice.
+// These tests simulate a stall with the real Writer in a synctest bubble, whose clock is exact:
+// callers write at the planned rate, to the nanosecond. The destination needs Latency for each
+// write, and stalls once, for Spike, at the worst moment. Slabs are sent when they are full and, in
+// separate runs, also after the default FlushInterval. In those runs, the slab being sent is often
+// the current one, so fewer slabs suffice.
 
 // A simulation is one run with given options and one stall.
 type simulation struct {
@@ -253,8 +253,8 @@ func TestPlanBySimulation(t *testing.T) {
 	}
 }
 
-// A destination that accepts several slabs at once, and needs Latency for each, gets at most as
-// many as leave free slabs for the callers.
+// A destination that accepts several slabs at once, and needs Latency for each, gets only so many
+// slabs that the callers still have free ones.
 func TestPlanBySimulationGathering(t *testing.T) {
 	race.Skip(t)
 	for _, w := range simGrid(t) {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// slotWords is a [layout.Slot] as four words. Storing its seven fields separately would cost a
-// fifth of a call, because each store waits for the cache before the lock can be released.
+// slotWords is a [layout.Slot] as four words. Storing its seven fields separately would add a fifth
+// to the cost of a write, because each store waits for the cache before the lock can be released.
 type slotWords [layout.SlotBytes / 8]uint64
 
 // bigEndian reports whether the machine stores the highest byte of a word first.
