@@ -144,8 +144,8 @@ const (
 	// maxSettled is the maximum number of ranges of acknowledged tickets in the cursor. They fit
 	// into the 4 KiB of a slot.
 	maxSettled = 60
-	// The ranges follow the slot in the cursor file: a checksum, the number of ranges, and an entry
-	// for each range.
+	// In the cursor file, the ranges are stored after each slot: a checksum, the number of ranges,
+	// and an entry for each range.
 	settledHeadBytes  = 8
 	settledEntryBytes = 32
 )

@@ -383,7 +383,7 @@ func TestCloseReportsEvents(t *testing.T) {
 }
 
 // A segment that contains only the frame of a failed Append is never read, even if the batches
-// before it are lost. The next segment contains the batch with that number.
+// before it are lost. The next segment uses the batch number of that frame again.
 func TestFailedAppendAfterAGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		mem := vfs.NewMem()

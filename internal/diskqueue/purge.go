@@ -29,7 +29,7 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
 	}
 	for _, name := range names {
-		// The lock and the cursor stay, so that numbers are not used again.
+		// The lock file and the cursor file are kept, so that numbers are not used again.
 		if g, ok := segmentFile(name); !ok || onlyAside && g.status != aside {
 			continue
 		}

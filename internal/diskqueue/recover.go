@@ -232,7 +232,7 @@ func (r *recovery) settle() error {
 			waiting += n
 		}
 	}
-	// Parked records are reported separately, because no destination waits for them.
+	// Parked records are reported separately, because this process does not deliver them.
 	r.reportParked()
 	if waiting > 0 {
 		r.queue.events.Post("recover", nil, waiting)

@@ -158,9 +158,9 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	return true
 }
 
-// sound reports whether the index of a piece is intact. A file that was truncated and extended
-// again ends in zeros. In a slab, the index follows the records. A ticket is never 0, so if p.first
-// is 0, it was read from such zeros.
+// sound reports whether the slots of a piece are intact. If another process truncates the file and
+// extends it again, the end of the file becomes zeros. The slots are at the end of a slab, and a
+// ticket is never 0. So if p.first is 0, it was read from such zeros.
 func (p *piece) sound() bool { return p.first != 0 && p.blk.slot(p.from).Ticket == p.first }
 
 // ackLocked stores the ticket up to which all records are settled, including the records in pieces.

@@ -55,8 +55,8 @@ func (f *front) resetLocked() (faulted bool) {
 	return false
 }
 
-// placeLocked stores p if a slab has room for it. The ticket is issued when the record is stored,
-// because mapped memory may fault.
+// placeLocked stores p if a slab has room for it. It issues the ticket only after the record is
+// stored, because storing into mapped memory may fault.
 func (f *front) placeLocked(p []byte, m batch.Meta) bool {
 	if !f.fitsLocked(len(p)) && !f.openLocked(m) {
 		return false

@@ -16,7 +16,7 @@ type found struct {
 	// files has the oldest file first. The records in the files are delivered before those of this
 	// process.
 	files []*orphan
-	// left is the number of records in these files that are neither settled nor leased.
+	// left is the number of records of dead processes that are neither settled nor leased.
 	left  int
 	stats slab.CrashRecovery
 	// err is the reason why the slabs are on the heap despite Options.Crash.

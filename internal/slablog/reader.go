@@ -101,13 +101,14 @@ func (r *reader) next() (l *Lease, ended bool) {
 	}
 }
 
-// nextHalf is like next, with store.mu alone, which suffices while full slabs follow each other. If
-// it returns no lease, again requests another attempt; if again is false, both locks are needed.
+// nextHalf is like next, but locks only store.mu, which suffices while one full slab follows
+// another. If it returns no lease, again requests another attempt; if again is false, both locks
+// are needed.
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
-	// These cases need the front: a call waits, the log closes, or the
-	// reader has waited and a partial slab may be due.
+	// Both locks are needed if a call waits, if the log is closing, or if the reader has waited, so
+	// that a partial slab may be due.
 	if !s.calmLocked() || r.armed && (len(s.pieces.queued) == 0 || r.limited) {
 		s.mu.Unlock()
 		return nil, false
@@ -138,7 +139,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	return l, false
 }
 
-// nextWhole is like next, with both locks.
+// nextWhole is like next, but locks both mutexes.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
 	var damage error
@@ -307,8 +308,8 @@ func (r *reader) parkLocked() (again bool) {
 }
 
 // dueLocked reports whether to take a lease now, because a slab is full or the limits of the
-// consumer are reached. If the records of a partial slab must not wait, dueLocked makes them a
-// piece.
+// consumer are reached. If the records of a partial slab must not wait, dueLocked also queues them
+// as a piece.
 func (r *reader) dueLocked() bool {
 	s := r.store
 	if len(s.pieces.queued) > 0 && !r.limited {
