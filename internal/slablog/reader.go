@@ -32,6 +32,10 @@ type reader struct {
 	deadline time.Duration // time at which the oldest record will have waited long enough, or never
 	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle, or never
 	last     uint64        // number of tickets issued when the fields above were set
+
+	// overdue is a ticket. Records up to it have waited long enough, so they do not wait for a full
+	// slab unless the consumer is busy.
+	overdue uint64
 }
 
 // never is a time that does not come.
@@ -41,6 +45,12 @@ const never = time.Duration(math.MaxInt64)
 func (r *reader) busy() bool {
 	busy := r.conf.consumer.Busy
 	return r.limited && busy != nil && busy()
+}
+
+// overdueLocked reports whether unread records have waited long enough and the consumer accepts a
+// batch that is not full.
+func (r *reader) overdueLocked() bool {
+	return r.overdue > r.store.progress.read && !r.busy()
 }
 
 // The reader spins for at most spinRounds yields, and only if its last sleep was shorter than
@@ -118,7 +128,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armedAt < spinWorth
 	}
 	if len(s.pieces.queued) == 0 {
-		before, hurry := s.sealed.Load(), s.progress.pressing()
+		before, hurry := s.sealed.Load(), s.progress.pressing() || r.overdueLocked()
 		s.mu.Unlock()
 		if !r.spinning || hurry {
 			return nil, false
@@ -130,7 +140,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 	// limited consumer, the queue must contain a batch of the maximum size, because a smaller one
 	// may have to be completed with records of the current slab.
 	s.progress.read = s.pieces.queued[0].first - 1
-	if r.limited && (s.progress.pressing() || !r.reachedLocked()) {
+	if r.limited && (s.progress.pressing() || r.overdueLocked() || !r.reachedLocked()) {
 		s.mu.Unlock()
 		return nil, false
 	}
@@ -238,8 +248,8 @@ func (r *reader) resumeLocked() {
 	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
 	// Only records that were there when the wait began are due now. Later ones may still fill a
 	// slab.
-	if (now >= r.deadline || now >= r.idleAt && s.front.next == r.last) && !r.busy() {
-		s.progress.due = max(s.progress.due, r.last)
+	if now >= r.deadline || now >= r.idleAt && s.front.next == r.last {
+		r.overdue = r.last
 	}
 	r.armed = false
 }
@@ -315,7 +325,7 @@ func (r *reader) dueLocked() bool {
 	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
-	force := s.life != accepting || s.progress.pressing() ||
+	force := s.life != accepting || s.progress.pressing() || r.overdueLocked() ||
 		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
 	if force {
 		s.front.cutLocked()

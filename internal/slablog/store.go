@@ -92,7 +92,7 @@ type progress struct {
 	// read is a ticket. All records up to it were leased when the reader last examined the store.
 	read uint64
 	// due is a ticket. Records up to it must not wait for a full slab, because a Flush waits for
-	// them, they have waited long enough, or the last of them is of FlushLevel.
+	// them, or the last of them is of FlushLevel.
 	due uint64
 }
 
