@@ -136,8 +136,8 @@ func TestSpillNeedsSpiller(t *testing.T) {
 	}
 }
 
-// A helpSink is a consumer that hangs in each Accept. It records when the log wakes it because
-// memory is short.
+// A helpSink is a consumer that hangs in each Accept. It records when it learns that memory is
+// short, at the start of Accept or when the log wakes it.
 type helpSink struct {
 	bare
 	log   *Log
@@ -152,15 +152,15 @@ func (s *helpSink) attach(l *Log) { s.log = l }
 
 func (s *helpSink) Accept(ctx context.Context, l *Lease) error {
 	for {
+		if drops, waits := s.log.Shortage(); drops || waits {
+			s.mu.Lock()
+			s.at = append(s.at, time.Since(s.began))
+			s.mu.Unlock()
+		}
 		select {
 		case <-s.free:
 			return s.bare.Accept(ctx, l)
 		case <-s.log.Wake():
-			if drops, waits := s.log.Shortage(); drops || waits {
-				s.mu.Lock()
-				s.at = append(s.at, time.Since(s.began))
-				s.mu.Unlock()
-			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
