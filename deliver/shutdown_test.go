@@ -61,8 +61,8 @@ func TestCloseOrder(t *testing.T) {
 	})
 }
 
-// If the destination does not answer, it delays Drain for at most 70 % of the time. Then the outlet
-// moves all batches to the spool, and sends nothing more to the destination.
+// If the destination does not answer, Drain waits for it until 70 % of its time limit have passed.
+// Then the outlet moves all batches to the spool, and sends nothing more to the destination.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)

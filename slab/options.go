@@ -149,9 +149,9 @@ func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 
 // DropOldest never waits. If no slab is free, the oldest slab that the destination is not reading
 // is reused for the new record, and all records in it are dropped and counted. An older record
-// larger than a slab is dropped instead, if that frees a slab. For a new record larger than a slab,
-// slabs and records larger than a slab are dropped, oldest first, until it fits: with slabs of 64
-// KiB, a record of 200 KiB needs four. The new record is dropped if the destination is reading too
+// larger than a slab is dropped instead, if that frees a slab. If the new record is larger than a
+// slab, as many of the oldest records are dropped as it needs: a record of 200 KiB takes the place
+// of four slabs of 64 KiB. The new record is dropped if the destination is reading too
 // many slabs.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 

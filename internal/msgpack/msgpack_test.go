@@ -137,7 +137,8 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// sameJSON reports whether a and b are equal JSON values. A number out of range may equal its text.
+// sameJSON reports whether a and b are equal JSON values. b may also be the text of the one test
+// value that no integer type can represent.
 func sameJSON(t *testing.T, a, b string) bool {
 	var x, y any
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {

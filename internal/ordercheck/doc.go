@@ -6,8 +6,8 @@
 // arrive in any order.
 //
 // Every record contains the time at which its call began, and the caller stores the time at which
-// the call returned, both from one clock. Record j breaks the order exactly if the call of a record
-// that was delivered before j began after the call of j had returned:
+// the call returned, both from one clock. Record j breaks the order exactly if some record i was
+// delivered before j, although the call of j returned before the call of i began:
 //
 //	ret(j) < max call(i) over all i delivered before j
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// openSlabs creates the blocks, in mapped memory if that is requested and possible. It adopts the
+// openSlabs creates the slabs, in mapped memory if that is requested and possible. It adopts the
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	s, o := w.store, &w.conf.o
