@@ -63,8 +63,7 @@ func (t *Target) check(r *Result) Check {
 	return c
 }
 
-// Versus requires that the contender named ours takes at most factor times as long as the one named
-// ref.
+// Versus limits the ratio of the times of the contenders named ours and ref to factor.
 func Versus(ours, ref string, factor float64) Target {
 	return Target{fmt.Sprintf("%s ≤ %.3g × %s", ours, factor, ref), factor, []string{ours, ref}, func(r *Result, c []*Column) Measured {
 		q := Ratio(c[0], c[1])
@@ -79,9 +78,8 @@ func Versus(ours, ref string, factor float64) Target {
 	}}
 }
 
-// VersusFastest requires that the contender named ours takes at most factor times as long as the
-// fastest competitor with valid output. If a competitor with invalid output is faster, the check
-// mentions it.
+// VersusFastest is like Versus, and ref is the fastest competitor with valid output. If a competitor
+// with invalid output is faster, the check mentions it.
 func VersusFastest(ours string, factor float64) Target { return Versus(ours, fastest, factor) }
 
 // CPUVersusFastest is like VersusFastest, but compares processor times.
@@ -92,9 +90,9 @@ func CPUVersusFastest(ours string, factor float64) Target {
 	}}
 }
 
-// ShareVersusFastest is like VersusFastest, but first subtracts from both times that of the
-// contender named floor, which measures a cost that no contender can avoid, such as a call that
-// does nothing.
+// ShareVersusFastest is like VersusFastest, but first subtracts the time of the contender named
+// floor from both times. The floor measures a cost that no contender can avoid, such as a call
+// that does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Target {
 	text := fmt.Sprintf("%s ≤ %.3g × %s, both without %s", ours, factor, fastest, floor)
 	return Target{text, factor, []string{ours, fastest, floor}, func(_ *Result, c []*Column) Measured {
@@ -147,8 +145,8 @@ func AtMost(ours string, limit float64) Target {
 	}}
 }
 
-// Difference requires that the median of the contender named ours exceeds that of the one named ref
-// by at most extra units.
+// Difference limits the difference between the medians of the contenders named ours and ref to
+// extra units.
 func Difference(ours, ref string, extra float64) Target {
 	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
 		d := c[0].Median - c[1].Median
@@ -163,8 +161,8 @@ func Figure(ours, key string, limit float64) Target {
 	}}
 }
 
-// FigureVersus requires that Sample.More[key] exceeds that of the contender named ref by at most
-// extra.
+// FigureVersus limits the difference between Sample.More[key] of the contenders named ours and ref
+// to extra.
 func FigureVersus(ours, ref, key string, extra float64) Target {
 	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
 		got, of := c[0].More[key], c[1].More[key]
