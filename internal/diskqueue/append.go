@@ -220,7 +220,8 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 }
 
 // begin creates the next segment, with a number above those of all existing files, even of files
-// that other programs have created.
+// that other programs have created. If no file can be created, the number is used again: without a
+// gap in the numbers, Open detects batches that are missing at the end of the previous segment.
 func (a *appender) begin(f form) error {
 	// Without the lock, another process may create a segment of the same number.
 	if a.dir.lock == nil {
@@ -232,8 +233,8 @@ func (a *appender) begin(f form) error {
 	err := fs.ErrExist
 	// Another program may have created a file with the next number. O_EXCL keeps it, and the loop
 	// tries the number after that.
-	for errors.Is(err, fs.ErrExist) {
-		h.id = a.queue.newID()
+	for h.id = a.queue.position().segment; errors.Is(err, fs.ErrExist); {
+		h.id++
 		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	}
 	if isNotExist(err) {

@@ -403,3 +403,36 @@ func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
 	}
 	mustClose(t, s)
 }
+
+// If a segment cannot be created, for example on a full disk, the next one gets its number. So the
+// numbers have no gap, and Open detects that the end of the segment before it is missing.
+func TestFailedCreationLeavesNoGap(t *testing.T) {
+	for _, op := range []vfs.Op{vfs.OpCreate, vfs.OpWrite} {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, nil)
+		s := mustOpen(t, fs, nil)
+		mustAppend(t, s, 0, 5)
+		mustAppend(t, s, 5, 5)
+		other := numbered(10, 5, nil, formB) // needs a new segment
+		fs.SetHook(vfs.FailOn(syscall.ENOSPC, op))
+		for range 3 {
+			if _, err := s.Append(other); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+		}
+		fs.SetHook(nil)
+		if _, err := s.Append(other); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		file := segmentName(1)
+		p := content(t, mem, file)
+		setContent(t, mem, file, p[:len(p)-10])
+		s = mustOpen(t, mem, nil)
+		if got, st := drain(t, s, false), s.Stats(); len(got) != 10 || st.Corrupt != 5 || st.Damages != 1 {
+			t.Errorf("%s fails: files %v, records %v, %d lost in %d damages", op, names(t, mem), got, st.Corrupt, st.Damages)
+		}
+		mustBalance(t, s)
+		mustClose(t, s)
+	}
+}

@@ -86,22 +86,12 @@ func (q *queue) fits(need int64, f form) bool {
 	return g.damage == nil && g.syncErr == nil && g.form == f && g.size+need <= q.opt.SegmentBytes
 }
 
-// newID returns a segment number above all earlier ones. It is not returned again, even if the
-// segment cannot be created: its file may remain, and Open would treat that file as the successor
-// of a segment with a lower number, and ignore the batches of that segment.
-func (q *queue) newID() uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.lastID++
-	return q.lastID
-}
-
 // begin makes g the active segment. g is a new segment without batches.
 func (q *queue) begin(g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = append(q.segs, g)
-	q.active = g
+	q.active, q.lastID = g, g.id
 }
 
 // commit makes a frame in the active segment visible to readers, and counts its records as
@@ -315,12 +305,17 @@ func (q *queue) takeSettled() (damaged []*segment) {
 	return damaged
 }
 
-// discard deletes the file of g, which is not in the queue, or leaves it to the next sweep.
+// discard deletes the file of g, which is not in the queue, or leaves it to the next sweep. The number
+// of a file that remains is not used again: Open would treat that file as the successor of a segment
+// with a lower number, and ignore the batches of that segment.
 func (q *queue) discard(g *segment) {
+	if q.dir.remove(g.name) {
+		return
+	}
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.undeleted = append(q.undeleted, g)
-	q.mu.Unlock()
-	q.sweep()
+	q.lastID = g.id
 }
 
 // setAside renames the damaged file of g, unless it was deleted or replaced.
