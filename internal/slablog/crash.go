@@ -159,9 +159,9 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 }
 
 // sound reports whether the slots of a piece are intact. If another process truncates the file and
-// extends it again, the end of the file becomes zeros. The slots are at the end of a slab, and a
-// ticket is never 0. So if p.first is 0, it was read from such zeros.
-func (p *piece) sound() bool { return p.first != 0 && p.blk.slot(p.from).Ticket == p.first }
+// extends it again, the end of the file becomes zeros. The slots are at the end of a slab, the first
+// one last.
+func (p *piece) sound() bool { return p.blk.slot(p.from).Ticket == p.first }
 
 // ackLocked stores the ticket up to which all records are settled, including the records in pieces.
 // It is called before the memory of these records is reused.

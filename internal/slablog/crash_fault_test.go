@@ -177,6 +177,49 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	})
 }
 
+// The file is truncated and extended again, so that a lease is made of zeros. Until its copy shows the
+// damage, the progress in the file and the answer to a Flush do not depend on the zeros.
+func TestLeaseOfAnExtendedFile(t *testing.T) {
+	o := &slab.Options{SlabCount: 4, OnError: quiet, Crash: &slab.Crash{Dir: t.TempDir()}}
+	w, l, err := New(o, Consumer{Limits: batch.Limits{Records: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		if err := w.WriteRecord(line(i, 20), batch.Meta{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ticket, _ := l.Flush()
+	older, _ := l.Next()
+	s, f := w.store, w.store.crash.file
+	for _, size := range []int64{2 * crashfile.Page, int64(len(f.Bytes()))} {
+		if err := os.Truncate(f.Path(), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.lock()
+	damaged := l.reader.takeLocked()
+	s.unlock()
+	if l.Leased(ticket) {
+		t.Error("all records are leased")
+	}
+	older.Settle(2)
+	if acked := f.State().Acked; acked != 2 {
+		t.Errorf("the file is settled up to ticket %d", acked)
+	}
+	if damaged.copyOut() {
+		t.Error("the copy is used")
+	}
+	l.reader.corrupt(damaged)
+	if a := l.Account(batch.Account{Delivered: 2}); a.Dropped != drops(batch.Corrupt, 4) || a.Check() != nil {
+		t.Errorf("account %v", a)
+	}
+	l.Close()
+	l.End(t.Context(), true)
+	l.Leave()
+}
+
 // A consumer never gets mapped memory, because it may pass the memory to goroutines that do not
 // catch faults.
 func TestConsumersGetCopies(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A piece is a run of records of one block, in ticket order. Its records do not change while it is
-// queued or leased, so a lease reads them without a lock.
+// A piece is a run of records of one block with consecutive tickets. Its records do not change while
+// it is queued or leased, so a lease reads them without a lock.
 type piece struct {
 	blk      *block
 	from, to int // slots
@@ -32,12 +32,13 @@ func (p *piece) run() layout.Run {
 }
 
 // part returns a piece of the records from slot number from up to, but not including, slot number
-// to. It reads slots, which may fault in mapped memory.
+// to. It reads slots, which may fault in mapped memory, or be zeros. The ticket is not read from them:
+// a wrong one would be stored in the file as the progress.
 func (p *piece) part(from, to int) piece {
 	head, last := p.blk.slot(from), p.blk.slot(to-1)
 	return piece{
 		blk: p.blk, from: from, to: to, since: p.since,
-		first: head.Ticket, size: int(last.Off) + int(last.Len) - int(head.Off),
+		first: p.first + uint64(from-p.from), size: int(last.Off) + int(last.Len) - int(head.Off),
 	}
 }
 
