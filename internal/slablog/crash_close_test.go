@@ -191,3 +191,56 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 		}
 	}
 }
+
+// End leaves the records of a dead process in their file although the consumer has not ended. Then
+// Next has ended, so that the consumer releases the file for the next process.
+func TestNextHasEndedAfterEnd(t *testing.T) {
+	for _, leased := range []bool{false, true} {
+		o := &slab.Options{OnError: quiet, Crash: &slab.Crash{Dir: t.TempDir()}}
+		mustOpen := func() (*Writer, *Log) {
+			w, l, err := New(o, Consumer{Limits: batch.Limits{Records: 2}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w, l
+		}
+		w, l := mustOpen()
+		for i := range 5 {
+			if err := w.WriteRecord(line(i, 20), batch.Meta{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Close()
+		l.End(t.Context(), true)
+		l.Leave()
+
+		_, l = mustOpen()
+		var hanging *Lease
+		if leased {
+			hanging, _ = l.Next()
+		}
+		l.Close()
+		l.End(t.Context(), false)
+		if leased {
+			if hanging.Settle(2) {
+				t.Error("a record is settled after End")
+			}
+			hanging.Release()
+		}
+		if next, ended := l.Next(); next != nil || !ended {
+			t.Errorf("leased %v: Next returns a lease: %v, ended: %v", leased, next != nil, ended)
+		}
+		l.Leave()
+		if a := l.Account(batch.Account{}); a.Pending.Slab != 5 || a.Check() != nil {
+			t.Errorf("leased %v: account %v", leased, a)
+		}
+
+		_, l = mustOpen()
+		if n := l.Pending(); n != 5 {
+			t.Errorf("leased %v: %d records are recovered", leased, n)
+		}
+		l.Close()
+		l.End(t.Context(), true)
+		l.Leave()
+	}
+}

@@ -32,9 +32,9 @@ func (l life) String() string {
 // errClosed is the error of a write after Close.
 var errClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
 
-// cutShort reports whether unsettled records are already accounted for. There are no further
-// attempts to deliver them.
-func (l life) cutShort() bool { return l == retained || l == abandoned }
+// ended reports whether Log.End has accounted for the unsettled records. There are no further attempts
+// to deliver them.
+func (l life) ended() bool { return l > closing }
 
 // become changes the state. All transitions are made here. It ignores transitions that are not in
 // the diagram. The states closed, retained and abandoned are final.

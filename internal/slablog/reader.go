@@ -157,7 +157,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		damage = c.file.Intact()
 	}
 	s.lock()
-	if s.life.cutShort() {
+	if s.life.ended() {
 		s.unlock()
 		return nil, false, true
 	}
@@ -450,7 +450,7 @@ func (r *reader) corrupt(l *Lease) {
 	s.lock()
 	s.crash.toHeapLocked(crashfile.ErrTruncated)
 	// If End has been called since, it has already accounted for these records.
-	if l.open > 0 && !s.life.cutShort() {
+	if l.open > 0 && !s.life.ended() {
 		s.countDropLocked(batch.Corrupt, l.open)
 		l.open = 0
 		s.leases.settledLocked(l)
