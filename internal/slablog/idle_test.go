@@ -87,3 +87,53 @@ func TestWaitsAreCounted(t *testing.T) {
 		closeNow(t, w)
 	})
 }
+
+// While the consumer is busy, the age of records is no reason for a lease, even if the records were
+// old enough before: later records may fill the batch.
+func TestBusyConsumerGetsFullBatches(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		busy := false
+		w, l, err := New(&slab.Options{OnError: quiet}, Consumer{Limits: batch.Limits{Records: 2}, Busy: func() bool { return busy }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(n int) {
+			for range n {
+				if err := w.WriteRecord([]byte("record"), batch.Meta{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		next := func() int {
+			lease, _ := l.Next()
+			if lease == nil {
+				time.Sleep(time.Second)
+				lease, _ = l.Next()
+			}
+			if lease == nil {
+				return 0
+			}
+			n := lease.Batch().Len()
+			lease.Settle(n)
+			lease.Release()
+			return n
+		}
+		write(3)
+		first := next()
+		busy = true
+		second := next()
+		busy = false
+		third := next()
+		write(1)
+		busy = true
+		fourth := next()
+		l.Flush()
+		fifth := next()
+		if got := [...]int{first, second, third, fourth, fifth}; got != [...]int{2, 0, 1, 0, 1} {
+			t.Errorf("sizes of the batches: %d", got)
+		}
+		l.Close()
+		l.End(t.Context(), true)
+		l.Leave()
+	})
+}
