@@ -21,8 +21,8 @@ func (s *store) evictLocked() bool {
 // queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
 // pieces are being read.
 func (s *store) queuedOfLocked(b *block) (n int) {
-	for _, p := range s.pieces.queued {
-		if p.blk == b {
+	for i := 0; i < len(s.pieces.queued) && n < b.refs; i++ {
+		if s.pieces.queued[i].blk == b {
 			n++
 		}
 	}

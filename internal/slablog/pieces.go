@@ -101,20 +101,23 @@ func (q *pieces) take(n int, rest piece) {
 // of their records. The caller releases their blocks. The function match may assign another block
 // to a piece that is kept.
 func (q *pieces) remove(match func(*piece) bool) (n, records int) {
-	kept := q.queued[:0]
-	for _, p := range q.queued {
-		if !match(&p) {
-			kept = append(kept, p)
+	// The youngest piece comes first, so that no piece is moved if only the oldest ones are removed.
+	kept := len(q.queued)
+	for i := kept - 1; i >= 0; i-- {
+		p := &q.queued[i]
+		if match(p) {
+			records += p.len()
+			q.bytes -= p.size
 			continue
 		}
-		n++
-		records += p.len()
-		q.bytes -= p.size
+		if kept--; kept != i {
+			q.queued[kept] = *p
+		}
 	}
-	clear(q.queued[len(kept):])
-	q.queued = kept
+	clear(q.queued[:kept])
+	q.queued = q.queued[kept:]
 	q.records -= records
-	return n, records
+	return kept, records
 }
 
 // pushLocked queues a piece. Until the piece is released, its block is not reused.
