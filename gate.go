@@ -77,7 +77,7 @@ const gateStarve = time.Millisecond
 
 // gateTicks is the number of times that a timer checks the gate within the time in gate.busy, while
 // there are waiters. After gateTicks-1 checks without a completed critical section the gate counts
-// as stuck, so that no caller waits longer than that time.
+// as stuck, so no caller waits longer than that time for one critical section.
 const gateTicks = 8
 
 // init sets the time after which the gate is stuck. The zero gate is not usable.

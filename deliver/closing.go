@@ -65,9 +65,9 @@ func (m *machine) finish() action {
 }
 
 // abandon ends the machine although the session has not closed. The session may still read its
-// batches, so their memory stays unchanged until it has closed. The result is true if the session
-// was not asked to close yet, as when a call of the spool took too long; the caller must then ask
-// it.
+// batches, so their memory stays unchanged until it has closed. If abandon returns true, the caller
+// must ask the session to close, because nothing has asked it yet. That is the case if a call of
+// the spool took too long.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {

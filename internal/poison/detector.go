@@ -31,7 +31,7 @@ const (
 
 const (
 	suspectAfter = 3                // number of sessions ended by the same batch after which the Detector suspects its records
-	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it is dropped
+	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it can be dropped
 	probeSpan    = 30 * time.Second // minimum duration of this series of probes
 	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
 
@@ -148,8 +148,7 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty is called when the queue is empty and only parked suspects remain, which wait outside the
-// queue. It ends a search. Without reference records, parked suspects cannot be probed; Empty then
+// Empty is called when no record waits to be sent and only parked suspects remain. It ends a search. Without reference records, parked suspects cannot be probed; Empty then
 // returns them, and the caller puts them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.faultyHead); len(d.refs) == 0 && d.phase == Usual {
