@@ -148,8 +148,9 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty is called when no record waits to be sent and only parked suspects remain. It ends a search. Without reference records, parked suspects cannot be probed; Empty then
-// returns them, and the caller puts them back into the queue.
+// Empty is called when no record waits to be sent and only parked suspects remain. It ends a
+// search. Without reference records, parked suspects cannot be probed; Empty then returns them, and
+// the caller sends them again.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.faultyHead); len(d.refs) == 0 && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
