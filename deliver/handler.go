@@ -156,6 +156,6 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) (o batc
 		return o
 	default:
 		g.late = ch
-		return acceptedNothing(context.Cause(ctx))
+		return acceptedNothing(errHandlerTimeout)
 	}
 }

@@ -690,3 +690,29 @@ func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 		})
 	}
 }
+
+// If Close abandons a call of the handler, the event names the handler as the reason, not the
+// destination.
+func TestHandlerThatHangsAtCloseIsNamed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var got atomic.Value
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{
+			PendingLimit: 1000, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}, HandlerTimeout: time.Hour, spill: &testkit.Spill{},
+			Handler: ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { <-release; return batch.Outcome{} }),
+			OnError: func(e batch.Event) {
+				if e.Op == "handler" {
+					got.Store(e.Err)
+				}
+			},
+		})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+		_, _ = shutdown(x, time.Second)
+		synctest.Wait()
+		if err, _ := got.Load().(error); !errors.Is(err, errHandlerTimeout) {
+			t.Errorf("the handler failed because of %v, want %v", err, errHandlerTimeout)
+		}
+		close(release)
+	})
+}

@@ -34,7 +34,7 @@ func ToOutput(fallback interface {
 		var buf []byte
 		for i, rec := range b.All() {
 			if ctx.Err() != nil { // no record goes both to the fallback and to the spool
-				return batch.Outcome{Open: batch.From(i), Why: context.Cause(ctx)}
+				return batch.Outcome{Open: batch.From(i), Why: errHandlerTimeout}
 			}
 			p := rec.Data
 			if asJSON {
