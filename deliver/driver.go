@@ -179,7 +179,7 @@ func (d *driver) unflushed(ctx context.Context, why error) error {
 	if w, ok := d.dest.(interface{ buffers() bool }); ok && !w.buffers() {
 		return nil
 	}
-	if why == nil || closetime.OutOfTime(why) {
+	if why == nil || ctx.Err() != nil && closetime.OutOfTime(why) {
 		why = closetime.Late(ctx)
 	}
 	return fmt.Errorf("deliver: close: %s may be lost: the destination accepted them and did not flush them: %w", plural.Records(n), why)

@@ -283,9 +283,11 @@ func (l *life) close() {
 	l.closed()
 }
 
-// closed reports that the session no longer reads any batch.
+// closed reports that the session no longer reads any batch. It ends the context, which nothing else
+// does if Open has failed.
 func (l *life) closed() {
 	l.call = callNone
+	l.cancel(errFinished)
 	l.post(report{kind: reportClosed})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -289,6 +290,53 @@ func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 				t.Errorf("%s: %v: %s", tt.name, err, rep.Account)
 			}
 			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// If the Flush of a destination fails before Close runs out of time, the error of Close has its text,
+// even if that wraps context.DeadlineExceeded.
+func TestCloseNamesTheErrorOfFlush(t *testing.T) {
+	why := fmt.Errorf("flush http://t: %w", context.DeadlineExceeded)
+	out := mustOutput(t, flushing{sendTo(takesAll), func(context.Context) error { return why }}, &deliver.OutputOptions{})
+	out.Write([]byte("buffered\n"))
+	if _, err := out.Shutdown(t.Context()); !errors.Is(err, why) || !strings.Contains(err.Error(), why.Error()) {
+		t.Error(err)
+	}
+}
+
+// unreachable is a destination whose Open fails. It keeps the contexts of its sessions.
+type unreachable struct {
+	traits   deliver.Traits
+	contexts []context.Context
+}
+
+func (d *unreachable) Traits() deliver.Traits { return d.traits }
+
+func (d *unreachable) Open(l deliver.Life) (deliver.Session, error) {
+	d.contexts = append(d.contexts, l.Context())
+	return nil, errors.New("unreachable")
+}
+
+// The context of a session ends if Open fails, so that neither the context nor goroutines that wait
+// for it stay in memory.
+func TestContextEndsIfOpenFails(t *testing.T) {
+	for _, inline := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			d := &unreachable{traits: deliver.Traits{Inline: inline}}
+			out := mustOutput(t, d, &deliver.OutputOptions{})
+			out.Write([]byte("pending\n"))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for _, ctx := range d.contexts {
+				if ctx.Err() == nil {
+					t.Errorf("inline %v: a context has not ended, %d calls of Open", inline, len(d.contexts))
+				}
+			}
+			if len(d.contexts) < 2 {
+				t.Errorf("inline %v: %d calls of Open", inline, len(d.contexts))
+			}
+			_ = out.Close()
 		})
 	}
 }
