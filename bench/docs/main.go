@@ -86,6 +86,9 @@ func run(results, readme, chart string) error {
 	if err := os.WriteFile(readme, []byte(before+begin+table(lines, where, slower(stored.Rows))+end+after), 0o666); err != nil {
 		return err
 	}
+	if len(machines) > 1 { // the chart has no room for their names
+		where = fmt.Sprintf("%d machines, see the table", len(machines))
+	}
 	return os.WriteFile(chart, []byte(svg(lines, where)), 0o666)
 }
 
