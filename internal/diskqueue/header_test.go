@@ -2,6 +2,7 @@ package diskqueue
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"testing"
 
@@ -69,4 +70,25 @@ func TestUnfinishedSegmentHeader(t *testing.T) {
 			t.Errorf("%s: files %v", name, got)
 		}
 	}
+}
+
+// A frame without records, which only another program can write, is damage. The outlet never gets
+// an empty batch.
+func TestFrameWithoutRecordsIsDamage(t *testing.T) {
+	head := segmentHeader{version: formatVersion, id: 1, first: mark{seq: 1}, form: form{contentType: "test/a"}}
+	p := head.append(nil)
+	frame := frameHeader{head: frameHeaderBytes, at: head.first, bodyCRC: head.seed(), dictCRC: head.seed()}
+	p = append(p, make([]byte, frameHeaderBytes)...)
+	frame.put(p[len(p)-frameHeaderBytes:], head.seed())
+	mem := vfs.NewMem()
+	setContent(t, mem, segmentName(1), p)
+	var log eventLog
+	s := mustOpen(t, mem, &spool.Options{OnEvent: log.add})
+	if es := log.ofKind(t, s, "corrupt"); len(es) != 1 || !errors.Is(es[0].Err, errIndex) {
+		t.Errorf("events %v", es)
+	}
+	if b, _, err := s.Next(); err != io.EOF {
+		t.Errorf("Next returns %v, %v", b, err)
+	}
+	mustClose(t, s)
 }

@@ -111,6 +111,8 @@ func (r *segmentReader) header(h *frameHeader) error {
 		return err
 	case h.body() > maxBatchBytes || h.records > h.entries:
 		return errTooLong
+	case h.entries == 0: // Append stores no empty batch, and the outlet expects a record in each
+		return errIndex
 	// The checksum is right, so the frame was written for this segment, but not at this position.
 	case h.at != r.at:
 		return errSequence
