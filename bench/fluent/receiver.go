@@ -125,20 +125,25 @@ type ack struct {
 	at  time.Time
 }
 
-// count decodes a message of the mode PackedForward, which all clients send. It returns the number of
-// its events, and its chunk id in MessagePack form. An invalid message has no events.
+// count decodes a message of the modes PackedForward, which Go clients send, and Forward, which Fluent
+// Bit sends. It returns the number of its events, and its chunk id in MessagePack form. An invalid
+// message has no events.
 func count(msg []byte) (n uint64, chunk []byte) {
 	_, b, _ := msgpack.Next(msg) // the array
 	_, b, _ = msgpack.Next(b)    // the tag
-	packed, b, _ := msgpack.Next(b)
-	for p := packed.Bytes; len(p) > 0; n++ {
+	events, after, _ := msgpack.Next(b)
+	if events.Kind == msgpack.Array {
+		n = uint64(events.Len)
+		after, _ = msgpack.Skip(b)
+	}
+	for p := events.Bytes; len(p) > 0; n++ {
 		rest, err := msgpack.Skip(p)
 		if err != nil {
 			return 0, nil
 		}
 		p = rest
 	}
-	option, b, _ := msgpack.Next(b)
+	option, b, _ := msgpack.Next(after)
 	for range option.Len {
 		k, v, _ := msgpack.Next(b)
 		rest, err := msgpack.Skip(v)

@@ -27,12 +27,12 @@ type Check struct {
 type Target struct {
 	text       string // the condition in words
 	limit      float64
-	contenders []string                          // names of the contenders that the condition needs
-	measure    func(*Result, []*Column) Measured // computes the figure from the columns of these contenders
+	contenders []string                             // names of the contenders that the condition needs
+	measure    func(*Result, []*Column) measurement // computes the figure from the columns of these contenders
 }
 
-// Measured is the figure to which a target applies, in numbers and in words.
-type Measured struct {
+// A measurement is the figure to which a target applies, in numbers and in words.
+type measurement struct {
 	got         float64
 	text, aside string
 }
@@ -65,7 +65,7 @@ func (t *Target) check(r *Result) Check {
 
 // Versus limits the ratio of the times of the contenders named ours and ref to factor.
 func Versus(ours, ref string, factor float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %.3g × %s", ours, factor, ref), factor, []string{ours, ref}, func(r *Result, c []*Column) Measured {
+	return Target{fmt.Sprintf("%s ≤ %.3g × %s", ours, factor, ref), factor, []string{ours, ref}, func(r *Result, c []*Column) measurement {
 		q := Ratio(c[0], c[1])
 		var asides []string
 		if r.Others >= busyShare && c[1].CPU > 0 {
@@ -74,7 +74,7 @@ func Versus(ours, ref string, factor float64) Target {
 		if any := r.Fastest(false); ref == fastest && any != c[1] {
 			asides = append(asides, fmt.Sprintf("%.2f × %s, whose output is invalid (%s)", Ratio(c[0], any), any.Name, strings.Join(any.Invalid, "; ")))
 		}
-		return Measured{q, fmt.Sprintf("%.2f × %s", q, c[1].Name), strings.Join(asides, "; ")}
+		return measurement{q, fmt.Sprintf("%.2f × %s", q, c[1].Name), strings.Join(asides, "; ")}
 	}}
 }
 
@@ -84,9 +84,9 @@ func VersusFastest(ours string, factor float64) Target { return Versus(ours, fas
 
 // CPUVersusFastest is like VersusFastest, but compares processor times.
 func CPUVersusFastest(ours string, factor float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %.3g × %s by processor time", ours, factor, fastest), factor, []string{ours, fastest}, func(_ *Result, c []*Column) Measured {
+	return Target{fmt.Sprintf("%s ≤ %.3g × %s by processor time", ours, factor, fastest), factor, []string{ours, fastest}, func(_ *Result, c []*Column) measurement {
 		q := c[0].CPU / c[1].CPU
-		return Measured{got: q, text: fmt.Sprintf("%.2f × %s", q, c[1].Name)}
+		return measurement{got: q, text: fmt.Sprintf("%.2f × %s", q, c[1].Name)}
 	}}
 }
 
@@ -95,14 +95,14 @@ func CPUVersusFastest(ours string, factor float64) Target {
 // that does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Target {
 	text := fmt.Sprintf("%s ≤ %.3g × %s, both without %s", ours, factor, fastest, floor)
-	return Target{text, factor, []string{ours, fastest, floor}, func(_ *Result, c []*Column) Measured {
+	return Target{text, factor, []string{ours, fastest, floor}, func(_ *Result, c []*Column) measurement {
 		a, b, f := c[0].Values, c[1].Values, c[2].Values
 		q := make([]float64, min(len(a), len(b), len(f)))
 		for i := range q {
 			q[i] = (a[i] - f[i]) / (b[i] - f[i])
 		}
 		share := Median(q)
-		return Measured{got: share, text: fmt.Sprintf("%.2f × %s", share, c[1].Name)}
+		return measurement{got: share, text: fmt.Sprintf("%.2f × %s", share, c[1].Name)}
 	}}
 }
 
@@ -118,55 +118,55 @@ func ZeroAllocs(ours string) Target { return Allocs(ours, 0) }
 
 // Allocs requires that an operation makes at most limit allocations.
 func Allocs(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %g allocs/op", ours, limit), max(limit, allocsSlack), []string{ours}, func(_ *Result, c []*Column) Measured {
-		return Measured{got: c[0].Allocs, text: figure(c[0].Allocs)}
+	return Target{fmt.Sprintf("%s ≤ %g allocs/op", ours, limit), max(limit, allocsSlack), []string{ours}, func(_ *Result, c []*Column) measurement {
+		return measurement{got: c[0].Allocs, text: figure(c[0].Allocs)}
 	}}
 }
 
 // AllocsVersus requires that the contender named ours makes no more allocations per operation than
 // the one named ref.
 func AllocsVersus(ours, ref string) Target {
-	return Target{fmt.Sprintf("%s allocs/op ≤ %s", ours, ref), allocsSlack, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
-		return Measured{got: c[0].Allocs - c[1].Allocs, text: figure(c[0].Allocs) + " and " + figure(c[1].Allocs)}
+	return Target{fmt.Sprintf("%s allocs/op ≤ %s", ours, ref), allocsSlack, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
+		return measurement{got: c[0].Allocs - c[1].Allocs, text: figure(c[0].Allocs) + " and " + figure(c[1].Allocs)}
 	}}
 }
 
 // AllocBytes requires that an operation allocates at most limit bytes.
 func AllocBytes(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %.3g B/op", ours, limit), limit, []string{ours}, func(_ *Result, c []*Column) Measured {
-		return Measured{got: c[0].AllocBytes, text: figure(c[0].AllocBytes)}
+	return Target{fmt.Sprintf("%s ≤ %.3g B/op", ours, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
+		return measurement{got: c[0].AllocBytes, text: figure(c[0].AllocBytes)}
 	}}
 }
 
 // AtMost requires that the median of the contender is at most limit, in the unit of the row.
 func AtMost(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %g", ours, limit), limit, []string{ours}, func(r *Result, c []*Column) Measured {
-		return Measured{got: c[0].Median, text: figure(c[0].Median) + " " + r.Unit}
+	return Target{fmt.Sprintf("%s ≤ %g", ours, limit), limit, []string{ours}, func(r *Result, c []*Column) measurement {
+		return measurement{got: c[0].Median, text: figure(c[0].Median) + " " + r.Unit}
 	}}
 }
 
 // Difference limits the difference between the medians of the contenders named ours and ref to
 // extra units.
 func Difference(ours, ref string, extra float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
+	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
 		d := c[0].Median - c[1].Median
-		return Measured{got: d, text: "+ " + figure(d)}
+		return measurement{got: d, text: "+ " + figure(d)}
 	}}
 }
 
 // Figure requires that Sample.More[key] is at most limit.
 func Figure(ours, key string, limit float64) Target {
-	return Target{fmt.Sprintf("%s %s ≤ %g", ours, key, limit), limit, []string{ours}, func(_ *Result, c []*Column) Measured {
-		return Measured{got: c[0].More[key], text: figure(c[0].More[key])}
+	return Target{fmt.Sprintf("%s %s ≤ %g", ours, key, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
+		return measurement{got: c[0].More[key], text: figure(c[0].More[key])}
 	}}
 }
 
 // FigureVersus limits the difference between Sample.More[key] of the contenders named ours and ref
 // to extra.
 func FigureVersus(ours, ref, key string, extra float64) Target {
-	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) Measured {
+	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
 		got, of := c[0].More[key], c[1].More[key]
-		return Measured{got: got - of, text: figure(got) + " and " + figure(of)}
+		return measurement{got: got - of, text: figure(got) + " and " + figure(of)}
 	}}
 }
 
