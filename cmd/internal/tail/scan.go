@@ -72,7 +72,7 @@ func (c *scanner) look(now time.Time) (next time.Time) {
 	return next
 }
 
-// scanPaths searches for new files that the patterns match.
+// scanPaths searches for new files that the patterns match, and makes the known ones due.
 func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
 		c.watchDirs(filepath.Dir(p))
@@ -92,6 +92,8 @@ func (c *scanner) scanPaths(now time.Time) {
 			c.index.mu.Lock()
 			if s := c.index.paths[path]; s == nil || s.current() == nil {
 				c.index.find(path, now, c.index.initial)
+			} else {
+				s.due = now // it may have changed before its directory was watched
 			}
 			c.index.mu.Unlock()
 		}

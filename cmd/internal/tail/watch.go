@@ -34,7 +34,8 @@ func newWatcher() *watcher {
 	return w
 }
 
-// add watches the directories that match pattern, unless they are already watched.
+// add watches the directories that match pattern. It adds directories that are already watched
+// again: a removed directory is no longer watched, even if a new directory has its name and id.
 func (w *watcher) add(pattern string) {
 	if w == nil || w.w == nil {
 		return
@@ -50,10 +51,9 @@ func (w *watcher) add(pattern string) {
 			continue
 		}
 		dirID := idOf(dir, st)
-		if old, known := w.dirs[dir]; known && old == dirID {
-			continue
+		if old, known := w.dirs[dir]; known && old != dirID {
+			w.w.Remove(dir) // if the old directory was renamed, it is still watched
 		}
-		w.w.Remove(dir)
 		if w.w.Add(dir) == nil {
 			w.dirs[dir] = dirID
 		}
