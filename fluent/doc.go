@@ -20,8 +20,9 @@
 //
 // The tag of a record is its stream ([batch.Meta]).
 //
-// The keys of a record of the Encoder or of [AppendJSONEvent] are unique in each map: a later key
-// that equals an earlier one is renamed (a, a_, a__). Fluentd would keep only the last value.
+// The keys of a record of the Encoder, of [AppendJSONEvent] or of [AppendAttrsEvent] are unique in
+// each map: a later key that equals an earlier one is renamed (a, a_, a__). Fluentd would keep only
+// the last value.
 //
 // Acknowledgements are enabled by default. A chunk that is sent again keeps its id within one
 // process. Receivers do not remove duplicates: delivery is at least once.

@@ -435,6 +435,28 @@ func AppendJSONEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte
 	return rec, stream, err
 }
 
+// AppendAttrsEvent is like [AppendJSONEvent], but the fields of the record are attrs. Groups and
+// other values are encoded as by the encoder that [NewEncoder] returns.
+func AppendAttrsEvent(dst []byte, tag string, t time.Time, attrs []slog.Attr) (rec []byte, stream uint32, err error) {
+	s := bare
+	if tag != "" {
+		if err := checkTag(tag); err != nil {
+			return dst, 0, err
+		}
+		tagged := *bare
+		tagged.setTag(tag, streamOf(tag))
+		s = &tagged
+	}
+	dst, m, err := s.Append(dst, &encode.Record{Time: t, Attrs: attrs})
+	return dst, m.Stream, err
+}
+
+// bare is a scope without built-in fields.
+var bare = func() *scope {
+	e, _ := NewEncoder(&EncoderOptions{LevelKey: omitted, MessageKey: omitted, SourceKey: omitted}) // no error, because the options are valid
+	return e.(*encoder).root
+}()
+
 // appendJSONEvent appends an entry without a tag.
 func appendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {

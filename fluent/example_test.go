@@ -298,3 +298,14 @@ func ExampleDriver_Traits() {
 	// app.b {"time":"1970-01-01T00:00:00Z","record":{"msg":"hello"}}
 	// accepted=2 delivered=2 <nil>
 }
+
+func ExampleAppendAttrsEvent() {
+	attrs := []slog.Attr{slog.String("msg", "disk full"), slog.Int("free", 0), slog.Group("host", slog.String("name", "db1"))}
+	rec, stream, err := fluent.AppendAttrsEvent(nil, "shop.db", time.Unix(0, 0), attrs)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s\n", fluent.Codec().AppendJSON(nil, rec, batch.Meta{Stream: stream}))
+	// Output:
+	// {"tag":"shop.db","time":"1970-01-01T00:00:00Z","record":{"msg":"disk full","free":0,"host":{"name":"db1"}}}
+}

@@ -2,6 +2,8 @@ package jsontext
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -45,6 +47,65 @@ func AppendUnescaped(dst, s []byte) []byte {
 		}
 		dst = append(dst, c)
 	}
+}
+
+// ScanString finds the end of a JSON string and checks its syntax, except that invalid UTF-8 is
+// accepted. s[i] is the byte after the opening quote. end is the index after the closing quote, or
+// -1 if there is no valid string. If high&0x8080808080808080 is 0, the string is ASCII. escaped
+// reports whether it contains escape sequences.
+func ScanString(s []byte, i int) (end int, high uint64, escaped bool) {
+	for {
+		if i+8 <= len(s) {
+			w := binary.LittleEndian.Uint64(s[i:])
+			high |= w
+			m := Special(w)
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+		} else {
+			for uint(i) < uint(len(s)) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' { // the last bytes of s
+				high |= uint64(s[i])
+				i++
+			}
+		}
+		if uint(i) >= uint(len(s)) || s[i] < ' ' {
+			return -1, high, escaped
+		}
+		if s[i] == '"' {
+			return i + 1, high, escaped
+		}
+		n := escapeLen(s[i:])
+		if n == 0 {
+			return -1, high, escaped
+		}
+		escaped = true
+		i += n
+	}
+}
+
+// escapeLen returns the length of the escape sequence at the beginning of s, which begins with a
+// backslash, or 0 if it is invalid.
+func escapeLen(s []byte) int {
+	if len(s) < 2 {
+		return 0
+	}
+	switch s[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if len(s) < 6 {
+			return 0
+		}
+		for _, c := range s[2:6] {
+			if c-'0' > 9 && c|0x20-'a' > 5 {
+				return 0
+			}
+		}
+		return 6
+	}
+	return 0
 }
 
 // unit returns the number in the first four hexadecimal digits of s.

@@ -1,13 +1,10 @@
 package msgpack
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
-	"math/bits"
+	"slices"
 	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/keyset"
@@ -156,109 +153,23 @@ func closeArray(dst []byte, at, n int) []byte {
 // jsonString appends the JSON string at the beginning of js as MessagePack and returns the rest of
 // js. js begins with the quotation mark.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
-	i, high := 1, uint64(0)
-	for len(js)-i >= 8 {
-		w := binary.LittleEndian.Uint64(js[i:])
-		high |= w
-		if m := jsontext.Special(w); m != 0 {
-			i += bits.TrailingZeros64(m) >> 3
-			break
-		}
-		i += 8
-	}
-	for ; i < len(js) && js[i] != '"' && js[i] != '\\'; i++ { // the last bytes of js
-		if js[i] < ' ' {
-			return dst, js, ErrJSON
-		}
-		high |= uint64(js[i])
-	}
-	if i == len(js) {
+	end, high, escaped := jsontext.ScanString(js, 1)
+	if end < 0 {
 		return dst, js, ErrJSON
 	}
-	if js[i] == '"' {
-		if high&0x8080808080808080 == 0 { // ASCII is valid
-			return append(AppendStrHeader(dst, i-1), js[1:i]...), js[i+1:], nil
-		}
-		return AppendStrBytes(dst, js[1:i]), js[i+1:], nil
+	text, rest := js[1:end-1], js[end:]
+	switch {
+	case escaped:
+		at := len(dst)
+		dst = AppendStrHeader(dst, len(text)) // replaced if the text has another length without escapes
+		start := len(dst)
+		dst = jsontext.AppendUnescaped(dst, text)
+		var header [5]byte
+		return slices.Replace(dst, at, start, AppendStrHeader(header[:0], len(dst)-start)...), rest, nil
+	case high&0x8080808080808080 == 0: // ASCII is valid
+		return append(AppendStrHeader(dst, len(text)), text...), rest, nil
 	}
-	text := make([]byte, 0, len(js[1:i])+64)
-	text = append(text, js[1:i]...)
-	for i < len(js) {
-		switch c := js[i]; {
-		case c == '"':
-			return AppendStrBytes(dst, text), js[i+1:], nil
-		case c < ' ':
-			return dst, js, ErrJSON
-		case c != '\\':
-			text = append(text, c)
-			i++
-		default:
-			var n int
-			if text, n = unescape(text, js[i:]); n == 0 {
-				return dst, js, ErrJSON
-			}
-			i += n
-		}
-	}
-	return dst, js, ErrJSON
-}
-
-// unescape appends the value of the escape sequence at the beginning of s and returns the length of
-// the sequence, or 0 if it is invalid. An unpaired surrogate becomes U+FFFD.
-func unescape(text, s []byte) ([]byte, int) {
-	if len(s) < 2 {
-		return text, 0
-	}
-	switch s[1] {
-	case '"', '\\', '/':
-		return append(text, s[1]), 2
-	case 'b':
-		return append(text, '\b'), 2
-	case 'f':
-		return append(text, '\f'), 2
-	case 'n':
-		return append(text, '\n'), 2
-	case 'r':
-		return append(text, '\r'), 2
-	case 't':
-		return append(text, '\t'), 2
-	case 'u':
-		r, ok := hex4(s)
-		if !ok {
-			return text, 0
-		}
-		if utf16.IsSurrogate(r) {
-			if low, ok := hex4(s[6:]); ok {
-				if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
-					return utf8.AppendRune(text, both), 12
-				}
-			}
-			r = utf8.RuneError
-		}
-		return utf8.AppendRune(text, r), 6
-	}
-	return text, 0
-}
-
-// hex4 parses the escape sequence \uXXXX at the beginning of s.
-func hex4(s []byte) (r rune, ok bool) {
-	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
-		return 0, false
-	}
-	for _, c := range s[2:6] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
+	return AppendStrBytes(dst, text), rest, nil
 }
 
 // jsonNumber appends the JSON number at the beginning of js and returns the rest of js.

@@ -15,9 +15,10 @@ const inputPrefix = "input."
 // A Namer gives unique names to input fields: fields that an input, such as a container runtime,
 // adds to a line. It reuses its memory for each call. It is not safe for concurrent use.
 type Namer struct {
-	line  []slog.Attr // the fields of the line that have the name of an input field
-	attrs []slog.Attr // the result of Unique
-	text  []byte      // unescaped names and values
+	line   []slog.Attr // the fields of the line that have the name of an input field
+	attrs  []slog.Attr // the result of Unique
+	record []slog.Attr // the result of TextAttrs
+	text   []byte      // unescaped names and values
 }
 
 // Unique returns ev.More, the input fields, with unique names. For example, a field pod is renamed
@@ -44,6 +45,21 @@ func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 		}
 	}
 	return n.attrs
+}
+
+// TextAttrs returns the fields of ev, a line of the format Text, with unique names: time and level, if they
+// are known, the line as msg, and ev.More. The result is valid until the next call, or until
+// ev.Line changes.
+func (n *Namer) TextAttrs(ev *Event) []slog.Attr {
+	n.record = n.record[:0]
+	if !ev.Time.IsZero() {
+		n.record = append(n.record, slog.Time(slog.TimeKey, ev.Time))
+	}
+	if ev.HasLevel {
+		n.record = append(n.record, slog.String(slog.LevelKey, values.LevelName(ev.Level)))
+	}
+	n.record = append(n.record, slog.String(slog.MessageKey, unsafe.String(unsafe.SliceData(ev.Line), len(ev.Line))))
+	return append(n.record, n.Unique(ev, true)...)
 }
 
 // valueOf returns the value of the earlier field with that name, or nil.

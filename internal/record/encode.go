@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
@@ -62,35 +61,24 @@ func (e Encoding) Codec() batch.Codec {
 //   - JSON becomes logfmt, and logfmt becomes JSON, pair by pair in their order.
 //   - Text becomes the message of a record with the line's time and level, if it has them.
 type Encoder struct {
-	as      Encoding
-	text    encode.Scope // time, level, message
-	noLevel encode.Scope // time, message
-	trace   encode.Scope // time and message, with the level "trace", which slog does not have
-	fatal   encode.Scope // time and message, with the level "fatal", which slog does not have
-	pairs   encode.Scope // attributes only
-	rec     encode.Record
-	flat    flattener // JSON to logfmt
-	names   Namer
-	buf     []byte
+	as    Encoding
+	pairs encode.Scope // attributes only
+	rec   encode.Record
+	flat  flattener // JSON to logfmt
+	names Namer
+	buf   []byte
 }
 
 // NewEncoder returns an encoder for the given encoding.
 func NewEncoder(as Encoding) *Encoder {
 	const out = "-"
+	o := encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}
 	e := &Encoder{as: as}
 	switch as {
 	case AsJSON:
-		e.text = encode.JSON(nil).Scope()
-		e.noLevel = encode.JSON(&encode.Options{LevelKey: out}).Scope()
-		e.pairs = encode.JSON(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
+		e.pairs = encode.JSON(&o).Scope()
 	case AsLogfmt:
-		e.text = encode.Logfmt(nil).Scope()
-		e.noLevel = encode.Logfmt(&encode.Options{LevelKey: out}).Scope()
-		e.pairs = encode.Logfmt(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
-	}
-	if as != AsRaw {
-		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, values.LevelName(Trace))})
-		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, values.LevelName(Fatal))})
+		e.pairs = encode.Logfmt(&o).Scope()
 	}
 	return e
 }
@@ -157,8 +145,6 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 
 // append appends ev without ev.More, except for a text line, which it appends with ev.More.
 func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
-	e.rec.Time, e.rec.Level, e.rec.Message, e.rec.Attrs = ev.Time, ev.Level, "", nil
-	scope := e.pairs
 	switch {
 	case e.isWanted(ev):
 		start := len(dst)
@@ -171,19 +157,9 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	case ev.Format == Logfmt:
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
-		e.rec.Message, e.rec.Attrs = string(ev.Line), e.names.Unique(ev, true)
-		switch {
-		case !ev.HasLevel:
-			scope = e.noLevel
-		case ev.Level == Trace:
-			scope = e.trace
-		case ev.Level == Fatal:
-			scope = e.fatal
-		default:
-			scope = e.text
-		}
+		e.rec.Attrs = e.names.TextAttrs(ev)
 	}
-	dst, _, err := scope.Append(dst, &e.rec)
+	dst, _, err := e.pairs.Append(dst, &e.rec)
 	return dst, err
 }
 

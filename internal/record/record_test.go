@@ -367,9 +367,9 @@ func TestEncode(t *testing.T) {
 		{AsJSON, "tab\t\"q\" \x00\x1b[31m\n", `{"msg":"tab\t\"q\" \u0000\u001b[31m"}` + "\n"},
 		{AsJSON, "2015-07-29 19:04:29,071 - WARN  [x] - y\r\n", `{"time":"2015-07-29T19:04:29.071000000Z","level":"WARN","msg":"2015-07-29 19:04:29,071 - WARN  [x] - y"}` + "\n"},
 		{AsJSON, "ERROR: x", `{"level":"ERROR","msg":"ERROR: x"}` + "\n"},
-		{AsJSON, "FATAL x", `{"msg":"FATAL x","level":"FATAL"}` + "\n"},
-		{AsJSON, "[crit] y", `{"msg":"[crit] y","level":"FATAL"}` + "\n"},
-		{AsLogfmt, "TRACE z", `msg="TRACE z" level=TRACE` + "\n"},
+		{AsJSON, "FATAL x", `{"level":"FATAL","msg":"FATAL x"}` + "\n"},
+		{AsJSON, "[crit] y", `{"level":"FATAL","msg":"[crit] y"}` + "\n"},
+		{AsLogfmt, "TRACE z", `level=TRACE msg="TRACE z"` + "\n"},
 		{AsJSON, `{"a":`, `{"msg":"{\"a\":"}` + "\n"},
 		// logfmt to JSON
 		{AsJSON, `ts=2024-05-06T07:08:09Z level=info msg="a \"b\"\n" n=12 f=0.25 v=1.10 id=007 h=123e4567 big=12345678901234567890 neg=-3 ok=true no=false e= q=""`,

@@ -2,8 +2,6 @@ package record
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
@@ -163,59 +161,11 @@ func (s *scan) member(key, value []byte) {
 	s.p.field(s.ev, key, unquoted(value), value[0] != '"')
 }
 
-// text scans the rest of a string from b[i], eight bytes at a time, like package jsontext.
+// text scans the rest of a string from b[i].
 func (s *scan) text(i int) int {
-	b := s.b
-	high := uint64(0)
-	for {
-		if i+8 <= len(b) {
-			w := binary.LittleEndian.Uint64(b[i:])
-			high |= w
-			m := jsontext.Special(w)
-			if m == 0 {
-				i += 8
-				continue
-			}
-			i += bits.TrailingZeros64(m) >> 3
-		} else {
-			for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the last bytes of the line
-				high |= uint64(b[i])
-				i++
-			}
-		}
-		if uint(i) >= uint(len(b)) || b[i] < ' ' {
-			return -1
-		}
-		if b[i] == '"' {
-			s.high |= high
-			return i + 1
-		}
-		if i = escaped(b, i+1); i < 0 {
-			return -1
-		}
-	}
-}
-
-// escaped scans an escape sequence. b[i] is the byte after its backslash.
-func escaped(b []byte, i int) int {
-	if i >= len(b) {
-		return -1
-	}
-	switch b[i] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 1
-	case 'u':
-		if i+5 > len(b) {
-			return -1
-		}
-		for _, c := range b[i+1 : i+5] {
-			if !isDigit(c) && c|0x20-'a' > 5 {
-				return -1
-			}
-		}
-		return i + 5
-	}
-	return -1
+	end, high, _ := jsontext.ScanString(s.b, i)
+	s.high |= high
+	return end
 }
 
 // word scans the literal w at b[i].

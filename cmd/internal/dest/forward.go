@@ -110,21 +110,31 @@ func plainForward(err error) error {
 // driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
+	var fields record.Namer
 	var js, buf, text []byte
+	var lastTag string
 	var more []slog.Attr
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		m := record.Meta(ev)
-		var tag []byte
-		known := ev.More
+		known, tag := ev.More, ""
 		if tagFrom != "" {
-			tag, _ = transform.Field(ev, tagFrom, text[:0])
-			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a text of maxTag bytes is too long to be a valid tag
+			field, _ := transform.Field(ev, tagFrom, text[:0])
+			text = append(text[:0], field[:min(len(field), maxTag)]...) // a text of maxTag bytes is too long to be a valid tag
+			if lastTag != string(text) {
+				lastTag = string(text)
+			}
+			tag = lastTag
 			// If the input has added the field with the tag, omit the field from the record.
 			more = append(more[:0], ev.More...)
 			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
 		}
 		var err error
-		js, err = enc.Append(js[:0], ev)
+		var attrs []slog.Attr
+		if ev.Format == record.Text {
+			attrs = fields.TextAttrs(ev)
+		} else {
+			js, err = enc.Append(js[:0], ev)
+		}
 		ev.More = known
 		if err != nil {
 			return dst, m, err
@@ -137,17 +147,24 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 			dst = buf[:0]
 		}
 		n := len(dst)
-		write := func() (err error) {
-			if dst, m.Stream, err = fluent.AppendJSONEvent(dst, string(text), at, js); errors.Is(err, fluent.ErrTag) {
-				dst, m.Stream, err = fluent.AppendJSONEvent(dst[:n], "", at, js)
+		write := func(tag string) (err error) {
+			if ev.Format == record.Text {
+				dst, m.Stream, err = fluent.AppendAttrsEvent(dst[:n], tag, at, attrs)
+			} else {
+				dst, m.Stream, err = fluent.AppendJSONEvent(dst[:n], tag, at, js)
 			}
 			return err
 		}
-		if err = write(); errors.Is(err, fluent.ErrValue) {
+		err = write(tag)
+		if errors.Is(err, fluent.ErrTag) {
+			tag = ""
+			err = write(tag)
+		}
+		if errors.Is(err, fluent.ErrValue) {
 			// The protocol does not support times before 1970 or after 2105. Use the current time
 			// instead; the record still contains the time of the line.
-			dst, at = dst[:n], time.Now()
-			err = write()
+			at = time.Now()
+			err = write(tag)
 		}
 		buf = dst
 		return dst, m, err

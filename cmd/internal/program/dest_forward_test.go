@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // forwardTarget opens a Forward destination. to is its address, and args contains its flags.
@@ -184,6 +186,57 @@ func TestForwardTagFrom(t *testing.T) {
 		if len(ev.More) != len(tt.more) {
 			t.Errorf("%s: the event has lost what was known of it", tt.line)
 		}
+	}
+}
+
+// A line of text becomes the same event as the JSON object of the line.
+func TestForwardText(t *testing.T) {
+	encode, asJSON := dest.NewForwardEncoder("tag"), record.NewEncoder(record.AsJSON)
+	for _, line := range []string{
+		"plain", "2026-11-28T10:11:12.123456789+01:00 ERROR said \"no\"", "FATAL a\tb\\c", "TRACE \xff\xfe", "é\u2028", strings.Repeat("\x00", 300),
+	} {
+		for _, more := range [][]slog.Attr{nil, {
+			slog.String("pod", "a\xff"), slog.Int("level", 3), slog.Bool("partial", true), slog.String("tag", "web"), slog.String("msg", "other"),
+		}} {
+			ev := record.Event{}
+			new(record.Parser).Parse([]byte(line+"\n"), &ev)
+			ev.Format, ev.More = record.Text, more
+			at := time.Unix(1_800_000_000, 5)
+			if ev.Time.IsZero() {
+				ev.Time = at
+			}
+			rec, m, err := encode(nil, &ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tag := ""
+			if more != nil {
+				tag = "web"
+				ev.More = slices.DeleteFunc(slices.Clone(more), func(a slog.Attr) bool { return a.Key == "tag" })
+			}
+			js, err := asJSON.Append(nil, &ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, stream, err := fluent.AppendJSONEvent(nil, tag, ev.Time, js)
+			codec := fluent.Codec()
+			got, wanted := codec.AppendJSON(nil, rec, m), codec.AppendJSON(nil, want, m)
+			if err != nil || !bytes.Equal(got, wanted) || m.Stream != stream {
+				t.Errorf("%q: %s, stream %d; want %s, stream %d, %v", line, got, m.Stream, wanted, stream, err)
+			}
+		}
+	}
+}
+
+func TestForwardTextAllocatesNothing(t *testing.T) {
+	race.Skip(t)
+	encode := dest.NewForwardEncoder("tag")
+	var ev record.Event
+	new(record.Parser).Parse([]byte(`2026-11-28T10:11:12Z ERROR said "no"`+"\n"), &ev)
+	ev.More = []slog.Attr{slog.String("tag", "web"), slog.String("pod", "p")}
+	var rec []byte
+	if n := testing.AllocsPerRun(100, func() { rec, _, _ = encode(rec[:0], &ev) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

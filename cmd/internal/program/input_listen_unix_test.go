@@ -89,7 +89,7 @@ func TestLevelOfLokiListener(t *testing.T) {
 		t.Fatalf("%v\n%s", err, messages)
 	}
 	for _, want := range []string{
-		`"level":"WARN","msg":"plain","app":"a"}`, `{"a":1,`, `"level":"WARN","app":"a"}`, `"msg":"x","level":"FATAL","app":"b"}`,
+		`"level":"WARN","msg":"plain","app":"a"}`, `{"a":1,`, `"level":"WARN","app":"a"}`, `"level":"FATAL","msg":"x","app":"b"}`,
 		`"level":"FATAL","app":"b"}`, `"msg":"none","app":"b"}`,
 	} {
 		if all := r.read("all"); !strings.Contains(all, want) || strings.Count(all, `"level"`) != 4 || strings.Contains(all, "detected") {

@@ -337,7 +337,7 @@ func TestTextHasThreeFields(t *testing.T) {
 		{Rule{Add: setting("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
 		{Rule{Set: setting("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"WARN","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
 		{Rule{Add: setting("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
-		{Rule{Add: setting("level", "trace")}, "text", `{"msg":"text","level":"TRACE","tag":"web"}`},
+		{Rule{Add: setting("level", "trace")}, "text", `{"level":"TRACE","msg":"text","tag":"web"}`},
 		{Rule{Set: setting("level", "loud")}, "text", `{"msg":"text","tag":"web","level":"loud"}`},
 		{Rule{Set: setting("level", "loud")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web","input.level":"loud"}`},
 		{Rule{Set: setting("time", "2025-01-02T03:04:05Z")}, "text", `{"time":"2025-01-02T03:04:05.000000000Z","msg":"text","tag":"web"}`},
