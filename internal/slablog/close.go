@@ -109,7 +109,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	}
 	s.book.Dropped[batch.Shutdown] += uint64(unread)
 	s.front.cutLocked()
-	s.pieces.remove(func(p *piece) bool {
+	s.pieces.remove(len(s.pieces.queued), func(p *piece) bool {
 		if done { // if the consumer is not done, it may read the slab forever
 			s.releaseLocked(p.blk)
 		}

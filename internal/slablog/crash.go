@@ -118,7 +118,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	for i := range c.store.pool.idle {
 		c.store.pool.idle[i] = c.takeSpareLocked()
 	}
-	_, lost := c.store.pieces.remove(func(p *piece) bool {
+	_, lost := c.store.pieces.remove(len(c.store.pieces.queued), func(p *piece) bool {
 		if p.blk.kind == oversize || c.rescueLocked(p) {
 			return false
 		}

@@ -10,7 +10,7 @@ import "github.com/forebay-log/forebay/batch"
 func (s *store) evictLocked() bool {
 	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {
-		if c := s.front.cur; c != nil && s.queuedOfLocked(c) == c.refs {
+		if c := s.front.cur; c != nil && s.allQueuedLocked(c) {
 			s.front.sealLocked()
 			s.evictOldestLocked(s.freesSlabLocked)
 		}
@@ -19,14 +19,20 @@ func (s *store) evictLocked() bool {
 }
 
 // queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
-// pieces are being read.
-func (s *store) queuedOfLocked(b *block) (n int) {
-	for i := 0; i < len(s.pieces.queued) && n < b.refs; i++ {
-		if s.pieces.queued[i].blk == b {
+// pieces are being read. The first end pieces of the queue contain all pieces of b.
+func (s *store) queuedOfLocked(b *block) (n, end int) {
+	for ; end < len(s.pieces.queued) && n < b.refs; end++ {
+		if s.pieces.queued[end].blk == b {
 			n++
 		}
 	}
-	return n
+	return n, end
+}
+
+// allQueuedLocked reports whether all pieces of b are in the queue, so that no Send reads b.
+func (s *store) allQueuedLocked(b *block) bool {
+	n, _ := s.queuedOfLocked(b)
+	return n == b.refs
 }
 
 // evictForLocked makes room for a record of n bytes that is larger than a slab, and reserves that
@@ -94,7 +100,7 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 
 // evictsLocked reports whether b may be evicted. It must be a sealed slab that no Send reads.
 func (s *store) evictsLocked(b *block) bool {
-	return b.retired && b.kind == isSlab && s.queuedOfLocked(b) == b.refs
+	return b.retired && b.kind == isSlab && s.allQueuedLocked(b)
 }
 
 // freesSlabLocked reports whether dropping b frees a slab. It does if b is a slab, or has a record

@@ -97,12 +97,12 @@ func (q *pieces) take(n int, rest piece) {
 	q.queued = q.queued[n:]
 }
 
-// remove removes the pieces for which match returns true. It returns their number, and the number
-// of their records. The caller releases their blocks. The function match may assign another block
-// to a piece that is kept.
-func (q *pieces) remove(match func(*piece) bool) (n, records int) {
+// remove removes those of the oldest n pieces for which match returns true. It returns their
+// number, and the number of their records. The caller releases their blocks. The function match may
+// assign another block to a piece that is kept.
+func (q *pieces) remove(n int, match func(*piece) bool) (removed, records int) {
 	// The youngest piece comes first, so that no piece is moved if only the oldest ones are removed.
-	kept := len(q.queued)
+	kept := n
 	for i := kept - 1; i >= 0; i-- {
 		p := &q.queued[i]
 		if match(p) {
@@ -129,7 +129,8 @@ func (s *store) pushLocked(p piece) {
 // dropQueuedLocked drops the queued records of b, counts them with why as the reason, and releases
 // their pieces. It returns the number of records.
 func (s *store) dropQueuedLocked(b *block, why batch.Reason) int {
-	pieces, records := s.pieces.remove(func(p *piece) bool { return p.blk == b })
+	_, end := s.queuedOfLocked(b)
+	pieces, records := s.pieces.remove(end, func(p *piece) bool { return p.blk == b })
 	s.countDropLocked(why, records)
 	for range pieces {
 		s.releaseLocked(b)
