@@ -3,7 +3,9 @@ package program
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -197,6 +199,8 @@ func TestForwardText(t *testing.T) {
 	} {
 		for _, more := range [][]slog.Attr{nil, {
 			slog.String("pod", "a\xff"), slog.Int("level", 3), slog.Bool("partial", true), slog.String("tag", "web"), slog.String("msg", "other"),
+			slog.Float64("f", 1.5), slog.Uint64("u", math.MaxUint64), slog.Any("n", json.Number("1.10")), slog.Any("huge", json.Number("1e400")),
+			slog.Any("list", json.RawMessage(`[1, {"a": null}]`)), slog.Any("empty", json.RawMessage("{}")), slog.Group("g", "a", 1, "b", "é\n"),
 		}} {
 			ev := record.Event{}
 			new(record.Parser).Parse([]byte(line+"\n"), &ev)
