@@ -47,24 +47,45 @@ func unwound(p any) error {
 	return panicError{p}
 }
 
-// A tally counts the rare events of one output, such as failures. Successful direct writes are
-// counted in the gate.
+// A tally counts the records and the rare events of one output.
 type tally struct {
 	encode  atomic.Uint64 // dropped because the encoder failed
 	sampled atomic.Uint64 // dropped by the option Sample
-	busy    atomic.Uint64 // dropped because an earlier write was stuck; see errBusy
-	failed  atomic.Uint64 // dropped because the write failed
 	refused atomic.Uint64 // arrived after Close; not part of the account
 	panics  atomic.Uint64 // failed writes that panicked or called runtime.Goexit
 	errors  atomic.Uint64 // writes that returned an error, even if a second write completed the record
 
-	mu   sync.Mutex // guards last; no other lock is acquired while it is held
+	mu   sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	last error
+	// records counts the records of outputs that share their writer, and of buffered outputs whose
+	// writer keeps no account. The gate counts those of other direct outputs.
+	records batch.Account
+}
 
-	// accepted and delivered count the records of outputs that share their writer, and of buffered
-	// outputs whose writer keeps no account.
-	accepted  atomic.Uint64
-	delivered atomic.Uint64
+// accept counts a record as accepted and pending.
+func (t *tally) accept() {
+	t.mu.Lock()
+	t.records.Accepted++
+	t.records.Pending.Inflight++
+	t.mu.Unlock()
+}
+
+// settle counts a record after accept as delivered or dropped, or, if the output is closed, no longer
+// as accepted. err is the result of its write.
+func (t *tally) settle(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.records.Pending.Inflight--
+	switch err {
+	case nil:
+		t.records.Delivered++
+	case errBusy:
+		t.records.Dropped[batch.Busy]++
+	case errClosed:
+		t.records.Accepted--
+	default:
+		t.records.Dropped[batch.Failed]++
+	}
 }
 
 // fail counts err and keeps it as the last error.
@@ -147,7 +168,6 @@ func (d *direct) write(p []byte, t *tally) error {
 		switch d.lock() {
 		case turnedAway:
 			d.skipped.Add(1)
-			t.busy.Add(1)
 			return errBusy
 		case foundClosed:
 			t.refused.Add(1)
@@ -231,8 +251,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	if done < len(q) {
 		d.torn = d.torn && done == 0 || (done > skip || unknown) && lineBased(p)
 		d.fail(err, t, "write")
-		d.unlock()
-		t.failed.Add(1)
+		d.unlockFailed()
 		return err
 	}
 	d.torn = false
@@ -268,8 +287,7 @@ func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
 	d.torn = lineBased(p)
 	d.fail(err, t, "panic")
-	d.unlock()
-	t.failed.Add(1)
+	d.unlockFailed()
 	t.panics.Add(1)
 	return err
 }

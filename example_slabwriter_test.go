@@ -52,7 +52,7 @@ func Example_migratingFromLogf() {
 	file, conn, enc := os.Stdout, io.Discard, noTime
 
 	direct, err := forebay.NewRouter(
-		forebay.Route(enc, forebay.Writer(file, forebay.Direct(), forebay.Level(slog.LevelDebug))))
+		forebay.Route(enc, forebay.Writer(file, forebay.Direct(), forebay.BusyTimeout(forebay.Forever), forebay.Level(slog.LevelDebug))))
 	check(err)
 
 	sw, err := forebay.NewSlabWriter(conn, &slab.Options{

@@ -10,8 +10,8 @@ import (
 
 // A gate is the lock of one direct output. A critical section is the time during which one caller
 // holds the gate, usually for one write. A gate differs from sync.Mutex in three ways. It detects
-// a critical section that does not end. The atomic operation that ends a critical section also
-// counts it, so accounting costs nothing extra per record. Callers wait on a channel, so the gate
+// a critical section that does not end. The atomic operation that ends a successful critical
+// section also counts it, so accounting costs nothing extra per record. Callers wait on a channel, so the gate
 // can turn waiting callers away.
 //
 // An uncontended gate costs two compare-and-swaps. If the gate is held, a caller spins briefly
@@ -22,7 +22,7 @@ import (
 // callers are waiting. Then all waiters leave, and later callers are turned away at once until the
 // critical section ends. As long as critical sections end, however slowly, callers wait.
 type gate struct {
-	// state packs the flags below, the number of waiters and the number of completed critical
+	// state packs the flags below, the number of waiters and the number of successful critical
 	// sections into one word, so that one atomic operation changes all of them.
 	state atomic.Uint64
 	wake  chan struct{} // holds the token that wakes one waiter; capacity 1
@@ -33,7 +33,9 @@ type gate struct {
 
 	// mu is held for a few instructions. Under it, only the lock of the event queue is acquired.
 	mu     sync.Mutex
-	folded uint64 // completed critical sections that no longer fit into state
+	folded uint64 // successful critical sections that no longer fit into state
+	failed uint64 // failed critical sections
+	turned uint64 // callers turned away
 	// freed is closed by the method leave at the end of the current critical section. It is nil
 	// unless a call of lockCtx waits.
 	freed chan struct{}
@@ -42,8 +44,8 @@ type gate struct {
 	watch   *time.Timer
 	watchID uint64    // number of the timer, to ignore ticks of an earlier timer
 	ticked  time.Time // time of the last tick
-	seen    uint64    // completed critical sections at the last tick
-	idle    int       // ticks without a completed critical section
+	seen    uint64    // ended critical sections at the last tick
+	idle    int       // ticks in which no critical section has ended
 }
 
 const (
@@ -56,7 +58,7 @@ const (
 
 	gateWaiter    = 1 << 6 // unit of the number of waiters, which has 24 bits
 	gateWaiters   = (1<<24 - 1) * gateWaiter
-	gateDone      = 1 << 30 // unit of the number of completed critical sections, which has 33 bits
+	gateDone      = 1 << 30 // unit of the number of successful critical sections, which has 33 bits
 	gateFold      = 1 << 63 // flag: the count must be moved to the field folded
 	gateFoldCount = gateFold / gateDone
 
@@ -101,12 +103,21 @@ func (g *gate) tryLock() bool {
 	return s&gateBarred == 0 && g.state.CompareAndSwap(s, s|gateHeld)
 }
 
-// unlock releases the gate after tryLock or lock, and counts one completed critical section.
+// unlock releases the gate after tryLock or lock, and counts one successful critical section.
 func (g *gate) unlock() {
 	s := g.state.Load()
 	if s&gateSlow != 0 || !g.state.CompareAndSwap(s, s-gateHeld+gateDone) {
 		g.leave(gateDone, 0)
 	}
+}
+
+// unlockFailed is like unlock, for a critical section that has failed.
+func (g *gate) unlockFailed() {
+	g.mu.Lock()
+	g.failed++
+	s := g.release(0, 0)
+	g.mu.Unlock()
+	g.released(s)
 }
 
 // lock waits until the caller holds the gate, is turned away because the gate is stuck, or finds
@@ -115,7 +126,7 @@ func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
 		if s&(gateClosed|gateStuck) != 0 {
-			return refusal(s)
+			return g.refuse(s, 0)
 		}
 		if s&gateStarved != 0 {
 			break
@@ -139,13 +150,31 @@ func (g *gate) lock() entry {
 	return g.queue()
 }
 
-// refusal returns the reason why a caller cannot enter a gate in state s: the gate is stuck or
-// closed.
-func refusal(s uint64) entry {
+// refuse returns the reason why a caller cannot enter a gate in state s: the gate is stuck or
+// closed. If the gate is stuck, refuse counts the caller as turned away. waiters is gateWaiter if
+// the caller is a waiter, and 0 otherwise; refuse removes the waiter and wakes the next one.
+func (g *gate) refuse(s, waiters uint64) entry {
+	e := turnedAway
 	if s&gateClosed != 0 {
-		return foundClosed
+		e = foundClosed
 	}
-	return turnedAway
+	g.mu.Lock()
+	if e == turnedAway {
+		g.turned++
+	}
+	left := s
+	for swapped := waiters == 0; !swapped; {
+		s = g.state.Load()
+		if left = s - waiters; left&gateWaiters == 0 {
+			left &^= gateStarved
+		}
+		swapped = g.state.CompareAndSwap(s, left)
+	}
+	g.mu.Unlock()
+	if waiters != 0 && left&gateWaiters != 0 {
+		g.token()
+	}
+	return e
 }
 
 // queue adds the caller to the waiters and waits for tokens until the caller holds the gate or is
@@ -155,7 +184,7 @@ func (g *gate) queue() entry {
 		s := g.state.Load()
 		switch {
 		case s&(gateClosed|gateStuck) != 0:
-			return refusal(s)
+			return g.refuse(s, 0)
 		case s&(gateHeld|gateStarved) == 0:
 			if g.state.CompareAndSwap(s, s|gateHeld) {
 				return entered
@@ -175,8 +204,7 @@ func (g *gate) queue() entry {
 		for {
 			s := g.state.Load()
 			if s&(gateClosed|gateStuck) != 0 {
-				g.resign()
-				return refusal(s)
+				return g.refuse(s, gateWaiter)
 			}
 			if s&gateHeld == 0 {
 				if g.state.CompareAndSwap(s, (s|gateHeld)&^gateStarved-gateWaiter) {
@@ -196,23 +224,6 @@ func (g *gate) queue() entry {
 	}
 }
 
-// resign removes a waiter that is turned away, and wakes the next waiter.
-func (g *gate) resign() {
-	for {
-		s := g.state.Load()
-		n := s - gateWaiter
-		if n&gateWaiters == 0 {
-			n &^= gateStarved
-		}
-		if g.state.CompareAndSwap(s, n) {
-			if n&gateWaiters != 0 {
-				g.token()
-			}
-			return
-		}
-	}
-}
-
 // token wakes one waiter.
 func (g *gate) token() {
 	select {
@@ -223,21 +234,26 @@ func (g *gate) token() {
 
 // leave releases the gate in any state. It adds delta to the state, sets the given flags, and
 // wakes waiting callers.
-func (g *gate) leave(delta, flags uint64) {
-	var s uint64
+func (g *gate) leave(delta, flags uint64) { g.released(g.release(delta, flags)) }
+
+// release changes the state as described at leave, and returns the previous state. If delta is 0,
+// the caller may hold mu.
+func (g *gate) release(delta, flags uint64) uint64 {
 	for {
-		s = g.state.Load()
+		s := g.state.Load()
 		n := s&^(gateHeld|gateStuck|gateWatched|gateNoWrite) + delta | flags
-		if s&gateFold != 0 {
+		if s&gateFold != 0 && delta != 0 {
 			if g.fold(s, n&^gateFold) {
-				break
+				return s
 			}
-			continue
-		}
-		if g.state.CompareAndSwap(s, n) {
-			break
+		} else if g.state.CompareAndSwap(s, n) {
+			return s
 		}
 	}
+}
+
+// released wakes waiting callers after release, which has returned s.
+func (g *gate) released(s uint64) {
 	if s&gateWatched != 0 {
 		g.mu.Lock()
 		if g.freed != nil {
@@ -310,19 +326,24 @@ func (g *gate) unlockCtx(closed bool) {
 	g.leave(0, 0)
 }
 
-// gateCount is the number of writes through a gate.
+// gateCount holds the numbers of writes through a gate.
 type gateCount struct {
-	done    uint64 // critical sections completed
+	done    uint64 // successful critical sections
+	failed  uint64 // failed critical sections
+	turned  uint64 // callers turned away
 	pending uint64 // critical sections begun or waited for
 	stuck   bool
 }
 
-// count returns the counts of the gate. It does not wait for the current critical section.
+// count returns the counts of the gate at one moment. It does not wait for the current critical
+// section.
 func (g *gate) count() gateCount {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	s := g.state.Load()
-	c := gateCount{done: g.folded + s/gateDone, pending: s & gateWaiters / gateWaiter, stuck: s&gateStuck != 0}
-	g.mu.Unlock()
+	c := gateCount{
+		done: g.folded + s/gateDone, failed: g.failed, turned: g.turned, pending: s & gateWaiters / gateWaiter, stuck: s&gateStuck != 0,
+	}
 	if s&(gateHeld|gateNoWrite) == gateHeld {
 		c.pending++
 	}
@@ -342,7 +363,7 @@ func (g *gate) arm(now time.Time) {
 	}
 	g.watchID++
 	id := g.watchID
-	g.ticked, g.seen, g.idle = now, g.state.Load()/gateDone, 0
+	g.ticked, g.seen, g.idle = now, g.state.Load()/gateDone+g.failed, 0
 	g.watch = time.AfterFunc(g.tick(), func() { g.check(id) })
 }
 
@@ -355,7 +376,7 @@ func (g *gate) check(id uint64) {
 	stuck := id == g.watchID && g.checkLocked()
 	g.mu.Unlock()
 	if stuck {
-		g.token() // resign sends the token to the next waiter
+		g.token() // refuse sends the token to the next waiter
 	}
 }
 
@@ -368,16 +389,16 @@ func (g *gate) checkLocked() bool {
 			g.watch = nil
 			return false
 		}
-		if done := s / gateDone; done != g.seen || s&gateHeld == 0 {
-			g.seen, g.idle = done, 0
+		if ended := s/gateDone + g.failed; ended != g.seen || s&gateHeld == 0 {
+			g.seen, g.idle = ended, 0
 			break
 		}
 		if g.idle+1 < gateTicks-1 {
 			g.idle++
 			break
 		}
-		// The count of critical sections is part of s, so a successful swap proves that no
-		// critical section has ended since the Load.
+		// A successful critical section changes the count in s, and a failed one ends with mu
+		// held. So if the swap succeeds, none has ended since the Load.
 		if g.state.CompareAndSwap(s, s|gateStuck) {
 			g.watch = nil
 			if g.onStuck != nil {

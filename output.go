@@ -46,7 +46,7 @@ type output struct {
 	account accounter // w, if it keeps an account; otherwise nil
 
 	direct *direct // the writer of a direct output; otherwise nil
-	shared bool    // several outputs share direct, so accepted and delivered are counted here
+	shared bool    // several outputs share direct, so tally.records counts the records of this one
 
 	tally
 }
@@ -58,40 +58,37 @@ func (o *output) buffered() bool { return o.rec != nil }
 // admits reports whether o accepts records of level l from a logger whose level is loggerLevel.
 func (o *output) admits(l, loggerLevel slog.Level) bool { return o.level.admits(l, loggerLevel) }
 
-// writeBuffered passes a record to a buffered output. If the writer keeps no account, writeBuffered
-// counts the result.
+// writeBuffered passes a record to a buffered output.
 func (o *output) writeBuffered(p []byte, m batch.Meta) error {
+	if o.account != nil {
+		err := o.rec.WriteRecord(p, m)
+		if err != nil {
+			o.fail(err)
+		}
+		return err
+	}
+	o.accept()
 	err := o.rec.WriteRecord(p, m)
 	if err != nil {
 		o.fail(err)
 	}
-	if o.account != nil {
-		return err
-	}
-	switch {
-	case err == nil:
-		o.accepted.Add(1)
-		o.delivered.Add(1)
-	case errors.Is(err, batch.ErrClosed):
+	result := err
+	if errors.Is(err, batch.ErrClosed) {
 		o.refused.Add(1)
-	default:
-		o.accepted.Add(1)
-		o.failed.Add(1)
+		result = errClosed
 	}
+	o.settle(result)
 	return err
 }
 
-// writeDirect writes a record to a direct output. If several outputs share the writer, the gate
-// counts only their sum, so writeDirect counts the record for o.
+// writeDirect writes a record to a direct output.
 func (o *output) writeDirect(p []byte) error {
 	if !o.shared {
 		return o.direct.write(p, &o.tally)
 	}
-	o.accepted.Add(1)
+	o.accept()
 	err := o.direct.write(p, &o.tally)
-	if err == nil {
-		o.delivered.Add(1)
-	}
+	o.settle(err)
 	return err
 }
 
@@ -99,14 +96,17 @@ func (o *output) writeDirect(p []byte) error {
 // recovered is the result of recover.
 func (o *output) abandon(p []byte, recovered any) error {
 	if o.direct != nil {
-		return o.direct.abandon(p, &o.tally, recovered)
+		err := o.direct.abandon(p, &o.tally, recovered)
+		if o.shared {
+			o.settle(err)
+		}
+		return err
 	}
 	err := unwound(recovered)
-	if o.account == nil {
-		o.accepted.Add(1)
-		o.failed.Add(1)
-	}
 	o.fail(err)
+	if o.account == nil {
+		o.settle(err)
+	}
 	if o.panics.Add(1) == 1 {
 		o.events.post(batch.Event{Output: o.name, Op: "panic", Err: err, Count: 1})
 	}

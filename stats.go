@@ -85,8 +85,8 @@ func (s Stats) String() string {
 }
 
 // Stats returns a snapshot of the outputs and their accounts. It waits only if the method Account
-// of a custom writer waits. Each account balances at any time, see [batch.Account]. Its counts are
-// exact while no call is in progress.
+// of a custom writer waits. Each account balances at any time, see [batch.Account]. A call that is in
+// progress counts as pending, or not yet.
 func (r *Router) Stats() Stats {
 	c := r.core()
 	if c == nil {
@@ -142,29 +142,22 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// accountNow returns the account of the output. It reads the counters of outcomes before the
-// counter of accepted records, so a record that is written at the same time counts as pending and
-// is not missing.
+// accountNow returns the account of the output.
 func (o *output) accountNow() (a batch.Account) {
-	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
 	case o.account != nil:
 		a = ownAccount(o.account)
 	case o.rec != nil || o.shared:
-		a.Dropped[batch.Failed] = o.failed.Load()
-		a.Dropped[batch.Busy] = o.busy.Load()
-		a.Delivered = o.delivered.Load()
-		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
-		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
+		o.mu.Lock()
+		a = o.records
+		o.mu.Unlock()
 	default:
-		// failed is read before done, because done includes failed writes.
-		a.Dropped[batch.Failed] = o.failed.Load()
-		a.Dropped[batch.Busy] = o.busy.Load()
 		n := o.direct.count()
-		a.Delivered = n.done - a.Dropped[batch.Failed]
-		a.Pending.Inflight = n.pending
-		a.Accepted = n.done + n.pending + a.Dropped[batch.Busy]
+		a.Delivered, a.Pending.Inflight = n.done, n.pending
+		a.Dropped[batch.Failed], a.Dropped[batch.Busy] = n.failed, n.turned
+		a.Accepted = n.done + n.failed + n.turned + n.pending
 	}
+	encode, sampled := o.encode.Load(), o.sampled.Load()
 	a.Accepted += encode + sampled
 	a.Dropped[batch.Encode] += encode
 	a.Dropped[batch.Sampled] += sampled

@@ -38,13 +38,13 @@ type ackedSession struct {
 }
 
 func (s *ackedSession) Send(b *batch.Batch) error {
-	s.sent <- b
 	for i := range b.Runs {
 		if _, err := s.conn.Write(b.Runs[i].Data()); err != nil {
 			s.life.End(err) // records without an answer are sent again in the next session
 			break
 		}
 	}
+	s.sent <- b // last, because Answer may end the life of b
 	return nil
 }
 

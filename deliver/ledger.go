@@ -15,7 +15,8 @@ import (
 type ledger struct {
 	spill spill // nil: none
 
-	// mu is a leaf lock. While it is held, only spill.Account is called, which does not wait.
+	// mu is held while a lease is settled or opened, and while the accounts of the log and the spool
+	// are read. None of these calls waits for anything but its own lock.
 	mu      sync.Mutex
 	acc     batch.Account   // Accepted, Delivered, Handled and Dropped, without the records of the spool
 	memory  []lease         // leases of the log and copies that may have open records

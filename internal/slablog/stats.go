@@ -71,8 +71,8 @@ func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	return a
 }
 
-// pendingSlabLocked returns the number of unread records. It counts entries and is not derived from
-// other counters, so that Account.Check is a real check.
+// pendingSlabLocked returns the number of unread records. It is not derived from the totals of
+// accepted and settled records, so that Account.Check is a real check.
 func (s *store) pendingSlabLocked() uint64 {
 	return uint64(s.pieces.records + s.front.unreadLocked())
 }
