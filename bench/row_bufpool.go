@@ -104,15 +104,7 @@ func init() {
 	contender := func(name string, kind h.Kind, note string, p sizePattern, mk func(sizePattern) rivals.Run) h.Contender {
 		return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) { return &h.Subject{Run: mk(p)}, nil }}
 	}
-	pools := func(p sizePattern) []h.Contender {
-		return []h.Contender{
-			contender(zeroing, h.Ours, "clears the whole class", p, ourPool(false)),
-			contender(noZero, h.Ours, "", p, ourPool(true)),
-			contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
-		}
-	}
 	small, medium := []int{64, 128, 256, 512}, []int{kib, 4 * kib, 16 * kib, 64 * kib}
-	smalls := sizePattern{"small", "64, 128, 256 and 512 B in turn, each a class", small, small}
 	versus := func(ref string, zeroingFactor, noZeroFactor float64) []h.Target {
 		return []h.Target{h.Versus(zeroing, ref, zeroingFactor), h.Versus(noZero, ref, noZeroFactor)}
 	}
@@ -122,30 +114,23 @@ func init() {
 		targets []h.Target
 	}{
 		{sizePattern{"basic", "1, 4, 16 and 64 KiB in turn, each a class", medium, medium}, append(versus("make", 1./8, 1./50), noAllocs...)},
-		{smalls, append(versus(barePair, perBare, perBare), noAllocs...)},
+		{sizePattern{"small", "64, 128, 256 and 512 B in turn, each a class", small, small}, append(versus(barePair, perBare, perBare), noAllocs...)},
 		{sizePattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}},
 			versus("make", 1.1, 1.1)},
 		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}}, append(versus(barePair, perBare, perBare), noAllocs...)},
 	} {
 		p := r.sizePattern
 		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Reference: barePair, Warm: 1000, Targets: r.targets,
-			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
-				contender(barePair, h.Reference, "of a pointer", p, barePool))}
+			Contenders: []h.Contender{
+				contender(zeroing, h.Ours, "clears the whole class", p, ourPool(false)),
+				contender(noZero, h.Ours, "", p, ourPool(true)),
+				contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
+				contender("make", h.Rival, "", p, makeOnly),
+				contender(barePair, h.Reference, "of a pointer", p, barePool),
+			}}
 		if p.name == "oversize" {
 			row.Warm = 0 // no warm-up is needed, because each buffer is allocated
 		}
 		h.Register(row)
 	}
-	row := h.Row{
-		Name: "bufpool/parallel", What: "64 to 512 B in turn, by 2 and by 10 goroutines; ns of all together per operation",
-		Warm: 1000, MinCPU: 2, Reference: "sync.Pool 10g",
-		Targets: []h.Target{h.Versus(zeroing+" 10g", zeroing+" 2g", 1), h.Versus(noZero+" 10g", noZero+" 2g", 1), h.ZeroAllocs(zeroing + " 10g"), h.ZeroAllocs(noZero + " 10g")},
-	}
-	for _, c := range pools(smalls) {
-		two, ten := c, c
-		two.Name, two.Goroutines = c.Name+" 2g", 2
-		ten.Name, ten.Goroutines = c.Name+" 10g", 10
-		row.Contenders = append(row.Contenders, two, ten)
-	}
-	h.Register(row)
 }

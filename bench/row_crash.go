@@ -26,12 +26,6 @@ func crashSlabs(parent string, dst io.Writer) (w own.Slab, remove func() error, 
 		func() error { return os.RemoveAll(dir) }, nil
 }
 
-// onePerWrite makes one write(2) call for each record, the only other way to keep records after
-// SIGKILL.
-type onePerWrite struct{ io.Writer }
-
-func (onePerWrite) Drain() error { return nil }
-
 func init() {
 	const (
 		safe = "crash-safe slabs"
@@ -50,7 +44,7 @@ func init() {
 			}},
 			writerTo(heap, h.Reference, "SIGKILL loses waiting records", 200, newSlabs(64<<10, 8)),
 		},
-		Targets: []h.Target{h.Difference(safe, heap, 15)},
+		Targets: []h.Target{h.Above(safe, heap, h.Time, 15)},
 	}, h.Row{
 		Name: "crash/file-1g", What: "records of 200 B, slabs on tmpfs, 1 goroutine, file",
 		Reference: each, MaxOps: fileOps,
@@ -60,7 +54,7 @@ func init() {
 				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove}, err
 			}, func(f *os.File) (h.Tally, error) { return rivals.FileBySize(f, 200) }),
 			rivals.RecordsToFile(each, h.Reference, "the only other way to the same promise", 200,
-				rivals.Over(func(w io.Writer) rivals.Writer { return onePerWrite{w} })),
+				rivals.Over(func(w io.Writer) rivals.Writer { return rivals.Unbuffered{Writer: w} })),
 		},
 		Targets: []h.Target{h.Versus(safe, each, 1./8)},
 	})

@@ -5,7 +5,6 @@ import (
 	"io"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -18,11 +17,12 @@ import (
 const (
 	stallEvery = 20 // number of writes between two stalls
 	stallFor   = 5 * time.Millisecond
+	producers  = 4
 )
 
-// stalling is a destination that counts lines and stalls in every nth write.
+// stalling is a destination that counts lines and stalls in every write with a number that is
+// divisible by stallEvery.
 type stalling struct {
-	every  int // number of writes between two stalls; 0: no stalls
 	mu     sync.Mutex
 	writes int
 	lines  uint64
@@ -32,75 +32,49 @@ func (s *stalling) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	if s.every > 0 && s.writes%s.every == 0 {
+	if s.writes%stallEvery == 0 {
 		time.Sleep(stallFor)
 	}
 	s.lines += uint64(bytes.Count(p, []byte{'\n'}))
 	return len(p), nil
 }
 
-// callers describes a load: several goroutines that make calls. The durations of the calls are
-// measured.
-type callers struct {
-	every int // the destination stalls once in this many writes
-	count func() int
-	run   func(env *h.Env, i int, call func())
-}
-
-// paced is a load of four goroutines that each log 20 records per millisecond, which is 80,000
-// records per second in total.
-var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int, call func()) {
+// produce makes the calls of producer i: 20 per millisecond, so that all producers together log
+// 80,000 records per second.
+func produce(env *h.Env, i int, call func()) {
 	const tick, burst = time.Millisecond, 20
 	length := 2 * time.Second
 	if env.Quick {
 		length = 50 * time.Millisecond
 	}
-	// Shift the start, so that the goroutines wake at different times.
-	next := time.Now().Add(time.Duration(i) * tick / 4)
+	// Shift the start, so that the producers wake at different times.
+	next := time.Now().Add(time.Duration(i) * tick / producers)
 	for end := next.Add(length); next.Before(end); {
 		time.Sleep(time.Until(next))
 		for range burst {
 			call()
 		}
-		// A delayed goroutine skips the missed ticks, so the measured duration of a call contains
+		// A delayed producer skips the missed ticks, so the measured duration of a call contains
 		// no waiting before the call.
 		if next = next.Add(tick); next.Before(time.Now()) {
 			next = time.Now()
 		}
 	}
-}}
+}
 
-// crowd is a load of 50 goroutines per processor that work for about 1 µs between calls. A
-// goroutine that yields its processor waits until all others have run.
-var crowd = callers{0, func() int { return 50 * runtime.GOMAXPROCS(0) }, func(env *h.Env, i int, call func()) {
-	n, work := 4000, uint64(i)
-	if env.Quick {
-		n = 10
-	}
-	for range n {
-		for range 2000 {
-			work = work*31 + 7
-		}
-		call()
-	}
-	worked.Add(work)
-}}
-
-var worked atomic.Uint64 // prevents the compiler from removing the work
-
-// timedCalls returns a contender that measures the durations of calls under a load.
-func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
+// timedCalls returns a contender that measures the durations of the producers' calls.
+func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
-			dst := &stalling{every: load.every}
+			dst := new(stalling)
 			sub := mk(dst)
 			runtime.GC()
-			hists := make([]*hdrhistogram.Histogram, load.count())
+			var hists [producers]*hdrhistogram.Histogram
 			var wg sync.WaitGroup
 			for i := range hists {
-				hists[i] = newHistogram()
+				hists[i] = hdrhistogram.New(1, int64(10*time.Second), 3)
 				wg.Go(func() {
-					load.run(env, i, func() {
+					produce(env, i, func() {
 						t := time.Now()
 						sub.Run(i, 1)
 						hists[i].RecordValue(int64(time.Since(t)))
@@ -128,10 +102,6 @@ func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Na
 	return c
 }
 
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(10*time.Second), 3)
-}
-
 // latencies returns a sample with the percentiles of hist in microseconds.
 func latencies(hist *hdrhistogram.Histogram) *h.Sample {
 	us := func(v int64) float64 { return float64(v) / 1e3 }
@@ -147,31 +117,21 @@ func init() {
 	const six = rivals.Six
 	const null = "null producer"
 	nothing := func(io.Writer) *h.Subject { return &h.Subject{Run: func(int, int) {}} }
-	contenders := func(load callers) []h.Contender {
-		logger := func(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
-			return timedCalls(load, name, kind, note, l, mk)
-		}
-		return []h.Contender{
-			logger(null, h.Reference, "calls nothing", nil, nothing),
-			logger(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
-				func(dst io.Writer) *h.Subject { return own.Buffered(dst, six) }),
-			logger("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
-				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
-			logger("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
-			logger("zerolog+bufio", h.Rival, "mutex, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
-			logger("phuslu+bufio", h.Rival, "mutex, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),
-			logger("slog+bufio", h.Rival, "mutex, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
-		}
-	}
 	h.Register(h.Row{
 		Name: "stall/5ms", What: "6 scalar fields; the destination stalls 5 ms at every 20th write; 4 producers, each 20 records per ms, 2 s; " +
 			"duration of each call in µs; max is the median of the rounds' maxima",
-		Unit: "p99 µs", Reference: null, MaxCount: 5, Contenders: contenders(paced),
-		Targets: []h.Target{h.VersusFastest(ours, 1.2), h.FigureVersus(ours, null, "max", 150), h.Figure(ours, "lost", 0)},
-	}, h.Row{
-		Name: "stall/busy", What: "6 scalar fields; the destination accepts everything at once; 50 callers per processor, which work 1 µs between calls, " +
-			"4000 calls each; duration of each call in µs",
-		Unit: "p99 µs", Reference: null, MaxCount: 5, Contenders: contenders(crowd),
-		Targets: []h.Target{h.VersusFastest(ours, 1.2), h.Figure(ours, "lost", 0)},
+		Unit: "p99 µs", Reference: null, MaxCount: 5,
+		Contenders: []h.Contender{
+			timedCalls(null, h.Reference, "calls nothing", nil, nothing),
+			timedCalls(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
+				func(dst io.Writer) *h.Subject { return own.Buffered(dst, six) }),
+			timedCalls("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
+				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
+			timedCalls("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
+			timedCalls("zerolog+bufio", h.Rival, "mutex, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
+			timedCalls("phuslu+bufio", h.Rival, "mutex, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),
+			timedCalls("slog+bufio", h.Rival, "mutex, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
+		},
+		Targets: []h.Target{h.VersusFastest(ours, 1.2), h.Above(ours, null, h.Figure("max"), 150), h.AtMost(ours, h.Figure("lost"), 0)},
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -38,21 +38,10 @@ func lokiServer() (*countingServer, error) {
 		return nil, err
 	}
 	var lines atomic.Int64
-	type buffers struct{ in, out bytes.Buffer }
-	pool := sync.Pool{New: func() any { return new(buffers) }}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := pool.Get().(*buffers)
-		defer pool.Put(b)
-		b.in.Reset()
-		_, err := b.in.ReadFrom(r.Body)
-		body := b.in.Bytes()
+		body, err := io.ReadAll(r.Body)
 		if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
-			var n int
-			if n, err = snappy.DecodedLen(body); err == nil {
-				b.out.Reset()
-				b.out.Grow(n)
-				body, err = snappy.Decode(b.out.AvailableBuffer()[:n], body)
-			}
+			body, err = snappy.Decode(nil, body)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -91,7 +80,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 		}
 		total := 0
 		for i := range tailFiles {
-			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes, jsonLine)
+			n, err := linesFile(env, filepath.Join(dir, fmt.Sprintf("%02d.log", i)), tailBytes)
 			if err != nil {
 				return nil, err
 			}
@@ -119,18 +108,25 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 			time.Sleep(5 * time.Millisecond)
 		}
 		took := time.Since(begin)
-		mb := memory(cmd.Process.Pid, "VmHWM:")
+		mb := peakMemory(cmd.Process.Pid)
 		_ = cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has already exited
 		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
 			return nil, err
 		}
-		s := processSample(0, cmd, total)
-		s.Value = s.CPU
-		s.More = map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}
-		return s, nil
+		cpu := processorTime(cmd, total)
+		return &h.Sample{Value: cpu, Ops: total, CPU: cpu, More: map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}}, nil
 	}}
+}
+
+// peakMemory returns the largest resident memory of a process in MB, or 0 if it is unknown.
+func peakMemory(pid int) (mb float64) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if _, rest, ok := strings.Cut(string(b), "VmHWM:"); ok {
+		fmt.Sscan(rest, &mb)
+	}
+	return mb * 1024 / 1e6
 }
 
 // ourTail returns a function that returns the command "forebay tail", with a destination whose
@@ -156,9 +152,9 @@ func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 	return exec.Command(path, args...), nil
 }
 
-// fluentBitTail returns a function that returns the command of Fluent Bit with the given output. Its
-// buffers are larger than the defaults. If parse is true, Fluent Bit parses each line as JSON.
-func fluentBitTail(parse bool, output string) func(*h.Env, string, string) (*exec.Cmd, error) {
+// fluentBitTail returns a function that returns the command of Fluent Bit with the given output and
+// further options of the input. Its buffers are larger than the defaults.
+func fluentBitTail(input, output string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		host, port, _ := strings.Cut(addr, ":")
 		file, parsers := filepath.Join(env.Dir, "fluent-bit.conf"), filepath.Join(env.Dir, "parsers.conf")
@@ -166,11 +162,8 @@ func fluentBitTail(parse bool, output string) func(*h.Env, string, string) (*exe
 			return nil, err
 		}
 		text := "[SERVICE]\n  Flush 0.2\n  Grace 1\n  Log_Level error\n  Parsers_File " + parsers + "\n[INPUT]\n  Name tail\n  Path " + filepath.Join(dir, "*.log") +
-			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n"
-		if parse {
-			text += "  Parser line\n"
-		}
-		text += "[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
+			"\n  Read_from_Head on\n  Refresh_Interval 1\n  Buffer_Chunk_Size 512k\n  Buffer_Max_Size 2M\n  " + input +
+			"\n[OUTPUT]\n  Match *\n  Host " + host + "\n  Port " + port + "\n  " + output + "\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -209,21 +202,21 @@ func init() {
 	)
 	h.Register(h.Row{
 		Name: "tail/loki", What: files,
-		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
+		Unit: "cpu ns/line", MaxCount: 3,
 		Contenders: []h.Contender{
 			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiServer, ourTail("loki://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail(false, "Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail("", "Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
 			tailing("promtail", h.Rival, "$PROMTAIL", lokiServer, promtail),
 		},
-		Targets: []h.Target{h.VersusFastest(tail, 0.5), h.FigureVersus(tail, fluentBit, "MB", 0), h.FigureVersus(tail, "promtail", "MB", 0)},
+		Targets: []h.Target{h.VersusFastest(tail, 0.5), h.Above(tail, fluentBit, h.Figure("MB"), 0), h.Above(tail, "promtail", h.Figure("MB"), 0)},
 	}, h.Row{
 		Name: "tail/forward", What: files + "; each chunk is acknowledged",
-		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
+		Unit: "cpu ns/line", MaxCount: 3,
 		Contenders: []h.Contender{
 			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR; the members of a line are fields", forwardServer, ourTail("forward://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail with a JSON parser, out_forward, Require_ack_response", forwardServer, fluentBitTail(true, acked)),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail with a JSON parser, out_forward, Require_ack_response", forwardServer, fluentBitTail("Parser line", acked)),
 			tailing(tailText, h.Ours, "and --format text; a line is one field", forwardServer, ourTail("forward://", "--format", "text")),
-			tailing(fluentBitText, h.Rival, "without a parser", forwardServer, fluentBitTail(false, acked)),
+			tailing(fluentBitText, h.Rival, "without a parser", forwardServer, fluentBitTail("", acked)),
 		},
 		Targets: []h.Target{h.Versus(tail, fluentBit, 0.9), h.Versus(tailText, fluentBitText, 0.9)},
 	})

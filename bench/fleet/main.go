@@ -6,7 +6,7 @@
 //	GOWORK=off go -C bench run ./fleet -hosts 10000 -rate 100 -msg-size 256 -outage 10m
 //	GOWORK=off go -C bench run ./fleet -outage 30m -plot herd.svg
 //
-// The exit code is 2 if the command line is wrong, and 1 if there is no plan.
+// The exit code is 1 if the command line is wrong or there is no plan.
 package main
 
 import (
@@ -16,8 +16,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -26,31 +24,28 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Exit codes. The exit code of success is 0.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "fleet: %v\n", err)
+		os.Exit(1)
+	}
+}
 
 // A job contains the values of the flags.
 type job struct {
 	fleet.Config
 	workload slab.Workload // the load of one host
 	catchUp  time.Duration
-	cost     float64
 	plot     string
 }
 
 // defaultFlush is the default flush interval of forebay pipe.
 const defaultFlush = 100 * time.Millisecond
 
-// parse parses the flags. Its errors are errors of the command line.
-func parse(args []string, stderr io.Writer) (*job, error) {
+// parse parses the flags. It checks only what the simulation does not check.
+func parse(args []string) (*job, error) {
 	j := new(job)
 	fs := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	size := func(dst *float64, name, initial, usage string) {
 		set := func(s string) error {
 			n, err := units.ParseSize(s)
@@ -78,34 +73,21 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 	fs.Float64Var(&j.Ratio, "compression", 4, "`ratio` of uncompressed to compressed bytes")
 	fs.BoolVar(&j.Keyed, "keyed", false, "send the records of each host to all partitions")
 	fs.Float64Var(&j.Accept, "accept-rate", 200, "new sessions per second that the backend accepts; 0: no limit")
-	fs.Float64Var(&j.cost, "cost", 0, "`price` of one compressed GB, 10^9 bytes")
 	fs.Uint64Var(&j.Seed, "seed", 1, "seed of the random partitions and delays")
 	fs.StringVar(&j.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
 	j.SpoolBytes = int64(spool)
-	for _, bad := range []struct {
-		is   bool
-		text string
-	}{
-		{fs.NArg() > 0, fmt.Sprintf("fleet has flags only, and %q is none", fs.Arg(0))},
-		{j.Hosts < 1 || j.Hosts > fleet.MaxHosts, fmt.Sprintf("-hosts %d: use 1 to %d", j.Hosts, fleet.MaxHosts)},
-		{!(j.Rate > 0), fmt.Sprintf("-rate %v: use more than 0", j.Rate)},
-		{j.Outage < 0 || j.Outage > fleet.Longest, fmt.Sprintf("-outage %v: use at most %v", j.Outage, fleet.Longest)},
-		{j.Within < 0 || j.Within > time.Hour, fmt.Sprintf("-session %v: use at most 1h", j.Within)},
-		{j.Fail < 0 || j.Fail > time.Hour, fmt.Sprintf("-fail-after %v: use at most 1h", j.Fail)},
-		{j.Flush <= 0 || j.Flush > time.Hour, fmt.Sprintf("-flush-interval %v: use more than 0 and at most 1h", j.Flush)},
-		{j.Window < 0, fmt.Sprintf("-window %d: use 0 or more", j.Window)},
-		{j.Partitions < 0 || j.Partitions > fleet.MaxPartitions, fmt.Sprintf("-partitions %d: use 1 to %d, or 0 to compute the number", j.Partitions, fleet.MaxPartitions)},
-		{j.Partitions > 0 && j.catchUp > 0, "-partitions and -catch-up: use one of the two"},
-		{!(j.PartitionBytes > 0), "-partition-rate: use more than 0"},
-		{!(j.Ratio > 0 && j.Ratio <= 1000), fmt.Sprintf("-compression %v: use more than 0 and at most 1000", j.Ratio)},
-		{!(j.cost >= 0) || math.IsInf(j.cost, 1), fmt.Sprintf("-cost %v: use 0 or more", j.cost)},
-	} {
-		if bad.is {
-			return nil, errors.New(bad.text)
-		}
+	switch {
+	case fs.NArg() > 0:
+		return nil, fmt.Errorf("fleet has flags only, and %q is none", fs.Arg(0))
+	case j.Flush <= 0 || max(j.Flush, j.Within, j.Fail) > time.Hour:
+		return nil, errors.New("-flush-interval, -session and -fail-after: use at most 1h, and a flush interval above 0")
+	case j.Partitions > 0 && j.catchUp > 0:
+		return nil, errors.New("-partitions and -catch-up: use one of the two")
+	case j.Ratio == 0:
+		return nil, errors.New("-compression 0: use more than 0")
 	}
 	j.workload.Rate, j.workload.RecordBytes, j.workload.Latency, j.workload.Window = j.Rate, j.RecordBytes, j.Latency, j.Window
 	j.Window++
@@ -115,7 +97,6 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 // A forecast contains the results of both simulations, with and without jitter.
 type forecast struct {
 	fleet.Config
-	cost                      float64
 	withJitter, withoutJitter *fleet.Result
 }
 
@@ -134,7 +115,7 @@ func (j *job) simulate() (*forecast, error) {
 			return nil, fmt.Errorf("cannot plan: %w", err)
 		}
 	}
-	f := &forecast{Config: c, cost: j.cost}
+	f := &forecast{Config: c}
 	if f.withJitter, err = c.Run(); err == nil {
 		c.Together = true
 		f.withoutJitter, err = c.Run()
@@ -145,31 +126,22 @@ func (j *job) simulate() (*forecast, error) {
 	return f, nil
 }
 
-// run runs the command and returns its exit code.
-func run(args []string, stdout, stderr io.Writer) int {
-	j, err := parse(args, stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
+// run runs the command.
+func run(args []string, stdout io.Writer) error {
+	j, err := parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "fleet: %v\n", err)
-		return exitUsage
+		return err
 	}
 	f, err := j.simulate()
-	if err == nil {
-		err = f.print(stdout)
+	if err != nil {
+		return err
 	}
-	if err == nil && j.plot != "" {
-		var sb strings.Builder
-		if err = writeSVG(&sb, &f.Config, f.withJitter, f.withoutJitter); err == nil {
-			err = os.WriteFile(j.plot, []byte(sb.String()), 0o666)
+	if j.plot != "" {
+		if err := os.WriteFile(j.plot, []byte(f.svg()), 0o666); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "fleet: %v\n", err)
-		return exitFailed
-	}
-	return 0
+	return f.print(stdout)
 }
 
 // records returns the records per second of all hosts.
@@ -177,9 +149,6 @@ func (f *forecast) records() float64 { return float64(f.Hosts) * f.Rate }
 
 // wireBytes returns the compressed bytes per second of all hosts.
 func (f *forecast) wireBytes() float64 { return f.records() * f.RecordBytes / f.Ratio }
-
-// dailyCost returns the cost of the traffic of one day.
-func (f *forecast) dailyCost() float64 { return f.wireBytes() * 86400 / 1e9 * f.cost }
 
 // spoolFlag returns a value of --spool-max: a power of two that is at least twice the size of the
 // largest backlog of a host. The factor is needed because a spool frees space by whole segments of
@@ -208,9 +177,6 @@ func (f *forecast) print(w io.Writer) error {
 	row("hosts", "%s, each with %s records/s of %s", units.Count(uint64(f.Hosts)), units.Rate(f.Rate), units.Size(f.RecordBytes))
 	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(f.records()), units.Size(f.wireBytes()), units.Size(f.wireBytes()*86400))
 	row("", "%s requests/s in normal operation", units.Rate(f.Requests()))
-	if f.cost > 0 {
-		row("", "%s a day, %s in 30 days, at %v per GB", money(f.dailyCost()), money(f.dailyCost()*30), f.cost)
-	}
 	spread := fmt.Sprintf("the busiest has %s hosts, the mean is %s", units.Count(uint64(withJitter.Busiest)), units.Rate(math.Round(float64(f.Hosts)/float64(f.Partitions))))
 	if f.Keyed {
 		spread = "each host writes to all"
@@ -253,12 +219,4 @@ func (f *forecast) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "\nuse  %s\n", use)
 	return err
-}
-
-// money formats an amount, with two decimals if it is below 100.
-func money(v float64) string {
-	if v >= 100 {
-		return units.Count(uint64(math.Round(v)))
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
 	"time"
 
 	"github.com/forebay-log/forebay/internal/bubble"
@@ -199,56 +198,30 @@ func TestInvalidOutputOfOursIsShort(t *testing.T) {
 	}
 }
 
-func TestRowNeedsProcessors(t *testing.T) {
-	res := run(t, Row{
-		MinCPU:     runtime.NumCPU() + 1,
-		Contenders: []Contender{{Name: "we", Kind: Ours, New: func(*Env) (*Subject, error) { t.Error("measured"); return nil, nil }}},
-		Targets:    []Target{ZeroAllocs("we")},
-	})
-	if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, "processors") {
-		t.Errorf("row is %q: %+v", res.Status, res.Checks)
-	}
-}
-
 // A measurement executes all operations, including the warm-up and the remainder of the division
 // among goroutines. It includes the time of Drain.
 func TestAllOperationsAreExecuted(t *testing.T) {
-	var calls atomic.Int64
+	var workers [3]atomic.Int64
 	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
 		return &Subject{
-			Run:   func(_, n int) { calls.Add(int64(n)) },
+			Run:   func(g, n int) { workers[g].Add(int64(n)) },
 			Drain: func() error { time.Sleep(10 * time.Millisecond); return nil },
-			Tally: func() (Tally, error) { return Tally{Records: uint64(calls.Load())}, nil },
+			Tally: func() (Tally, error) {
+				return Tally{Records: uint64(workers[0].Load() + workers[1].Load() + workers[2].Load())}, nil
+			},
 		}, nil
 	}}
-	s, err := measure(&Row{Goroutines: 3, Warm: 5}, &c, &Env{}, 11)
+	s, err := measure(&Row{Goroutines: len(workers), Warm: 5}, &c, &Env{}, 11)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if calls.Load() != 16 {
-		t.Errorf("%d calls, want 16", calls.Load())
+	for g, want := range []int64{4 + 5, 4, 3} { // worker 0 also warms up
+		if n := workers[g].Load(); n != want {
+			t.Errorf("worker %d has done %d operations, want %d", g, n, want)
+		}
 	}
 	if took := time.Duration(s.Value * 11); took < 10*time.Millisecond {
 		t.Errorf("%v: the drain is not in it", took)
-	}
-}
-
-func TestWorkIsDivided(t *testing.T) {
-	var calls atomic.Int64
-	workers := make([]atomic.Int64, 3)
-	c := Contender{Name: "we", Goroutines: len(workers), New: func(*Env) (*Subject, error) {
-		return &Subject{
-			Run:   func(g, n int) { workers[g].Add(int64(n)); calls.Add(int64(n)) },
-			Tally: func() (Tally, error) { return Tally{Records: uint64(calls.Load())}, nil },
-		}, nil
-	}}
-	if _, err := measure(new(Row), &c, new(Env), 11); err != nil {
-		t.Fatal(err)
-	}
-	for g := range workers {
-		if n := workers[g].Load(); n != 3 && n != 4 {
-			t.Errorf("worker %d has done %d of 11", g, n)
-		}
 	}
 }
 

@@ -166,7 +166,7 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 		ratio = "= 1"
 	}
 	fmt.Fprintf(w, "%s\t%s\t%.0f%%\t%s\t%s\t%s\t%s\t%.0f\t%s\t%.0f\t", name, figure(c.Median), 100*c.MAD/c.Median,
-		figure(c.Min), figure(c.Max), ratio, figure(c.CPU), c.AllocBytes, allocs(c.Allocs), c.RecordBytes)
+		figure(c.Min), figure(c.Max), ratio, figure(c.CPU), c.AllocBytes, figure(c.Allocs), c.RecordBytes)
 	for _, k := range keys {
 		if v, ok := c.More[k]; ok {
 			fmt.Fprintf(w, "%s\t", figure(v))
@@ -177,27 +177,21 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 	fmt.Fprintln(w)
 }
 
-// Summary prints one line for each row: its name, its status and the texts of its checks.
+// Summary prints one line for each row: its name and its status.
 func (rep *Report) Summary(w io.Writer) {
 	m := rep.Machine
 	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",
 		m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "row\tverdict\ttargets and figures")
+	fmt.Fprintln(tw, "row\tverdict")
 	count := map[Status]int{}
 	for _, r := range rep.Rows {
 		count[r.Status]++
-		found := make([]string, len(r.Checks))
-		for i, c := range r.Checks {
-			if found[i] = c.Text; c.Aside != "" && r.Others >= busyShare {
-				found[i] += " [" + c.Aside + "]"
-			}
-		}
 		busy := ""
 		if r.Others >= busyShare {
 			busy = fmt.Sprintf(" (machine %.0f %% busy with others)", 100*r.Others)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s%s\n", r.Name, r.Status, strings.Join(found, "; "), busy)
+		fmt.Fprintf(tw, "%s\t%s%s\n", r.Name, r.Status, busy)
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\n%d rows: %d ok, %d short, %d not measured\n",
@@ -211,16 +205,6 @@ func figure(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
-
-func allocs(v float64) string {
-	if v < allocsSlack {
-		return "0"
-	}
-	if v >= 0.95 {
-		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }

@@ -21,11 +21,10 @@ type Row struct {
 	What       string // description of the records and conditions
 	Unit       string // unit of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
-	Goroutines int    // number of goroutines that execute the operations of a sample; default 1, see also Contender
+	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
 	MaxOps     int    // maximum number of operations in a sample, for rows that fill files; 0: no limit
 	Warm       int    // number of operations before each sample that are not measured; their records count in the tally
 	MaxCount   int    // maximum number of rounds, for long samples; 0: no limit
-	MinCPU     int    // number of processors that the row requires; default 1
 	Silent     bool   // the row requires that no record reaches the destination
 
 	Contenders []Contender
@@ -41,8 +40,6 @@ type Contender struct {
 	// contender with defects is measured and shown, but never counts as the fastest competitor.
 	// Faults may be nil.
 	Faults func() []string
-	// Goroutines replaces Row.Goroutines, for rows that compare numbers of goroutines.
-	Goroutines int
 
 	// New returns a subject for one sample. Exactly one of New and Sample is set.
 	New func(*Env) (*Subject, error)
@@ -91,14 +88,6 @@ func Register(rows ...Row) {
 		}
 		registry = append(registry, r)
 	}
-}
-
-// goroutines returns the number of goroutines that execute the operations of a sample of c.
-func (r *Row) goroutines(c *Contender) int {
-	if c.Goroutines > 0 {
-		return c.Goroutines
-	}
-	return max(r.Goroutines, 1)
 }
 
 // target returns the targets in words.

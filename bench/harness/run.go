@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"time"
 )
 
@@ -28,11 +27,6 @@ func Run(row Row, o Options) (*Result, error) {
 	res := &Result{
 		Name: row.Name, What: row.What, Target: row.target(), Unit: row.unit(),
 		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),
-	}
-	if n := runtime.NumCPU(); n < row.MinCPU {
-		res.Status = NotMeasured
-		res.Checks = []Check{{Text: fmt.Sprintf("needs %d processors, this machine has %d", row.MinCPU, n), Status: NotMeasured}}
-		return res, nil
 	}
 	dir, err := os.MkdirTemp(o.Dir, "forebay-bench-*")
 	if err != nil {

@@ -79,7 +79,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu := cpuTime()
-	elapsed, err := timed(sub, r.goroutines(c), n)
+	elapsed, err := timed(sub, max(r.Goroutines, 1), n)
 	cpu = cpuTime() - cpu
 	runtime.ReadMemStats(&after)
 	if err != nil {
@@ -158,7 +158,7 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 	if limit == 0 {
 		limit = 1 << 30
 	}
-	for n := min(100*r.goroutines(c), limit); ; {
+	for n := min(100*max(r.Goroutines, 1), limit); ; {
 		s, err := measure(r, c, env, n)
 		if err != nil {
 			return 0, err

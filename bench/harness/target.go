@@ -109,63 +109,43 @@ func ShareVersusFastest(ours, floor string, factor float64) Target {
 // Ratio returns the time of a relative to the time of b: the median of the quotients of the rounds.
 func Ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
-// allocsSlack is tolerated above the limit, because goroutines, timers and refilled pools allocate
+// A Metric is a figure of a contender to which AtMost and Above apply.
+type Metric struct {
+	name string // follows the name of the contender
+	of   func(*Column) float64
+}
+
+var (
+	Time       = Metric{"", func(c *Column) float64 { return c.Median }} // in the unit of the row
+	Allocs     = Metric{" allocs/op", func(c *Column) float64 { return c.Allocs }}
+	AllocBytes = Metric{" B/op", func(c *Column) float64 { return c.AllocBytes }}
+)
+
+// Figure returns the metric Sample.More[key].
+func Figure(key string) Metric {
+	return Metric{" " + key, func(c *Column) float64 { return c.More[key] }}
+}
+
+// AllocsSlack is tolerated as no allocation, because goroutines, timers and refilled pools allocate
 // once per sample or garbage collection.
-const allocsSlack = 0.01
+const AllocsSlack = 0.01
 
 // ZeroAllocs requires that an operation does not allocate.
-func ZeroAllocs(ours string) Target { return Allocs(ours, 0) }
+func ZeroAllocs(ours string) Target { return AtMost(ours, Allocs, AllocsSlack) }
 
-// Allocs requires that an operation makes at most limit allocations.
-func Allocs(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %g allocs/op", ours, limit), max(limit, allocsSlack), []string{ours}, func(_ *Result, c []*Column) measurement {
-		return measurement{got: c[0].Allocs, text: figure(c[0].Allocs)}
+// AtMost requires that the metric of the contender named ours is at most limit.
+func AtMost(ours string, m Metric, limit float64) Target {
+	return Target{fmt.Sprintf("%s%s ≤ %.3g", ours, m.name, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
+		got := m.of(c[0])
+		return measurement{got: got, text: figure(got)}
 	}}
 }
 
-// AllocsVersus requires that the contender named ours makes no more allocations per operation than
-// the one named ref.
-func AllocsVersus(ours, ref string) Target {
-	return Target{fmt.Sprintf("%s allocs/op ≤ %s", ours, ref), allocsSlack, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
-		return measurement{got: c[0].Allocs - c[1].Allocs, text: figure(c[0].Allocs) + " and " + figure(c[1].Allocs)}
-	}}
-}
-
-// AllocBytes requires that an operation allocates at most limit bytes.
-func AllocBytes(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %.3g B/op", ours, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
-		return measurement{got: c[0].AllocBytes, text: figure(c[0].AllocBytes)}
-	}}
-}
-
-// AtMost requires that the median of the contender is at most limit, in the unit of the row.
-func AtMost(ours string, limit float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %g", ours, limit), limit, []string{ours}, func(r *Result, c []*Column) measurement {
-		return measurement{got: c[0].Median, text: figure(c[0].Median) + " " + r.Unit}
-	}}
-}
-
-// Difference limits the difference between the medians of the contenders named ours and ref to
-// extra units.
-func Difference(ours, ref string, extra float64) Target {
-	return Target{fmt.Sprintf("%s ≤ %s + %g", ours, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
-		d := c[0].Median - c[1].Median
-		return measurement{got: d, text: "+ " + figure(d)}
-	}}
-}
-
-// Figure requires that Sample.More[key] is at most limit.
-func Figure(ours, key string, limit float64) Target {
-	return Target{fmt.Sprintf("%s %s ≤ %g", ours, key, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
-		return measurement{got: c[0].More[key], text: figure(c[0].More[key])}
-	}}
-}
-
-// FigureVersus limits the difference between Sample.More[key] of the contenders named ours and ref
-// to extra.
-func FigureVersus(ours, ref, key string, extra float64) Target {
-	return Target{fmt.Sprintf("%s %s ≤ %s + %g", ours, key, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
-		got, of := c[0].More[key], c[1].More[key]
+// Above requires that the metric of the contender named ours exceeds that of the one named ref by at
+// most extra.
+func Above(ours, ref string, m Metric, extra float64) Target {
+	return Target{fmt.Sprintf("%s%s ≤ %s + %.3g", ours, m.name, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
+		got, of := m.of(c[0]), m.of(c[1])
 		return measurement{got: got - of, text: figure(got) + " and " + figure(of)}
 	}}
 }

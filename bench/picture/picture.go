@@ -5,10 +5,7 @@
 //	fmt.Fprint(w, `<text class="ink" x="10" y="20">…</text>`, picture.Close)
 package picture
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // Width is the width of a picture in its own units. Pages show it 720 px wide, so a text of
 // FontSize is 11.2 px high on a page.
@@ -37,22 +34,4 @@ const style = `<style>
 func Open(height int) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="%d">`+"\n%s\n"+
 		`<rect class="back" width="%d" height="%d"/>`+"\n", Width, height, FontSize, style, Width, height)
-}
-
-// Step returns the distance between ticks on a time axis: d rounded up to a round duration, such as
-// 1, 2 or 5 ms.
-func Step(d time.Duration) time.Duration {
-	for unit := time.Millisecond; unit <= 10*time.Second; unit *= 10 {
-		for _, n := range []time.Duration{1, 2, 5} {
-			if n*unit >= d {
-				return n * unit
-			}
-		}
-	}
-	for _, minutes := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 360, 720} {
-		if step := minutes * time.Minute; step >= d {
-			return step
-		}
-	}
-	return d.Truncate(24*time.Hour) + 24*time.Hour
 }

@@ -15,6 +15,12 @@ type Writer interface {
 	Drain() error
 }
 
+// Unbuffered passes each record to the destination in one Write.
+type Unbuffered struct{ io.Writer }
+
+// Drain does nothing.
+func (Unbuffered) Drain() error { return nil }
+
 // MutexCopy is the lower bound for a buffering writer. It only copies records under a mutex into 64
 // KiB of memory.
 type MutexCopy struct {

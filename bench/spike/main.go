@@ -8,7 +8,7 @@
 // Calls follow a schedule. The latency of a call is counted from its scheduled time, even if an
 // earlier call delayed it.
 //
-// The exit code is 1 if records were lost and 2 if the command line is wrong.
+// The exit code is 1 if records were lost or the command line is wrong.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -27,18 +26,11 @@ import (
 )
 
 func main() {
-	switch err := run(os.Args[1:], os.Stdout); {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errLost):
+	if err := run(os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "spike:", err)
 		os.Exit(1)
-	default:
-		fmt.Fprintln(os.Stderr, "spike:", err)
-		os.Exit(2)
 	}
 }
-
-var errLost = errors.New("records were lost")
 
 // run measures all modes and prints the table.
 func run(args []string, stdout io.Writer) error {
@@ -46,25 +38,22 @@ func run(args []string, stdout io.Writer) error {
 	fs := flag.NewFlagSet("spike", flag.ContinueOnError)
 	fs.Float64Var(&c.Rate, "rate", 10_000, "`records` per second")
 	fs.IntVar(&c.Size, "msg-size", 256, "length of a record in `bytes`")
-	fs.IntVar(&c.Callers, "callers", 4, "number of goroutines that write")
 	fs.DurationVar(&c.Stall, "stall", 200*time.Millisecond, "duration of a stall of the destination")
 	fs.DurationVar(&c.Every, "every", 5*time.Second, "interval between the starts of stalls")
 	fs.DurationVar(&c.Duration, "duration", 30*time.Second, "duration of the load in each mode")
-	fs.Uint64Var(&c.Seed, "seed", 1, "seed of the random times of calls and stalls")
 	slabs := fs.Int("slabs", 0, "number of slabs of 64 KiB (default: planned for -stall)")
 	plot := fs.String("plot", "", "write the chart to `FILE` as SVG (default: none)")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if c.Rate <= 0 || c.Callers < 1 || c.Stall < 0 || c.Every <= c.Stall || c.Duration <= c.Stall || c.Size < 1 || c.Size > layout.DefaultMaxRecord {
-		return errors.New("use -rate and -callers above 0, -every and -duration above -stall, and -msg-size from 1 to 1048576")
+	if c.Rate <= 0 || c.Stall < 0 || c.Every <= c.Stall || c.Duration <= c.Stall || c.Size < 1 || c.Size > layout.DefaultMaxRecord {
+		return errors.New("use -rate above 0, -every and -duration above -stall, and -msg-size from 1 to 1048576")
 	}
 	w := slab.Workload{Rate: c.Rate, RecordBytes: float64(c.Size), Spike: c.Stall}
 	var err error
 	if *slabs == 0 {
 		c.Slabs, err = slab.Plan(w)
 	} else {
-		w.Spike = 0
 		c.Slabs, err = slab.Absorb(w, layout.DefaultSlabBytes, *slabs)
 	}
 	if err != nil {
@@ -84,14 +73,12 @@ func run(args []string, stdout io.Writer) error {
 		fmt.Fprintf(t, "%s\t%v\t%v\t%v\t%v\t%d\t%d\t%s\t\n", r.Mode.name, brief(r.Quantile(.5)), brief(r.Quantile(.99)), brief(r.Quantile(.999)), brief(r.Quantile(1)),
 			r.Written, r.Lost, units.Size(float64(r.Memory)))
 		if r.Lost > 0 {
-			err = errors.Join(err, fmt.Errorf("%s: %d of %d %w", r.Mode.name, r.Lost, r.Written, errLost))
+			err = errors.Join(err, fmt.Errorf("%s: %d of %d records were lost", r.Mode.name, r.Lost, r.Written))
 		}
 	}
 	t.Flush()
 	if *plot != "" {
-		var sb strings.Builder
-		writeSVG(&sb, &c, results)
-		err = errors.Join(err, os.WriteFile(*plot, []byte(sb.String()), 0o666))
+		err = errors.Join(err, os.WriteFile(*plot, []byte(svg(&c, results)), 0o666))
 	}
 	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -11,7 +10,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/bench/own"
+	"github.com/forebay-log/forebay/bench/rivals"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -19,52 +19,37 @@ import (
 type Config struct {
 	Rate     float64       // records per second of all callers together
 	Size     int           // size of a record in bytes
-	Callers  int           // number of goroutines that write records
 	Stall    time.Duration // duration of a stall
 	Every    time.Duration // time from the start of a stall to the start of the next one
 	Duration time.Duration
-	Seed     uint64 // seed for the random times of calls and stalls
 	Slabs    slab.Sizing
 }
 
-// bucket is the duration that one column of the chart covers.
-const bucket = 100 * time.Millisecond
+const (
+	callers     = 4                      // number of goroutines that write records
+	seed        = 1                      // of the random times of calls and stalls
+	bucket      = 100 * time.Millisecond // period of one column of the chart
+	bufferBytes = 64 << 10               // size of the buffer in the mode "buffered"
+)
 
-// bufferBytes is the size of the buffer in the mode "buffered".
-const bufferBytes = 64 << 10
-
-// A mode is a way to write to the destination. open returns a writer, the function that flushes it,
-// and the size of its memory.
+// A mode is a way to write to the destination. open returns a writer and the size of its memory.
 type mode struct {
 	name, class, label string // the name is for the table; the class and the label are for the chart
-	open               func(*Config, io.Writer) (w io.Writer, flush func() error, memory int, err error)
+	open               func(*Config, io.Writer) (w rivals.Writer, memory int)
 }
 
 var modes = []mode{
-	{"sync", "theirs", "sync: one write per record", func(_ *Config, d io.Writer) (io.Writer, func() error, int, error) {
-		return &locked{w: d}, func() error { return nil }, 0, nil
+	{"sync", "theirs", "sync: one write per record", func(_ *Config, d io.Writer) (rivals.Writer, int) {
+		return rivals.Unbuffered{Writer: rivals.ZapLocked(d)}, 0
 	}},
-	{"buffered", "other", "buffered: mutex and bufio, 64 KiB", func(_ *Config, d io.Writer) (io.Writer, func() error, int, error) {
-		b := bufio.NewWriterSize(d, bufferBytes)
-		return &locked{w: b}, b.Flush, bufferBytes, nil
+	{"buffered", "other", "buffered: mutex and bufio, 64 KiB", func(_ *Config, d io.Writer) (rivals.Writer, int) {
+		return rivals.NewBufio(d, bufferBytes), bufferBytes
 	}},
-	{"forebay", "ours", "forebay", func(c *Config, d io.Writer) (io.Writer, func() error, int, error) {
+	{"forebay", "ours", "forebay", func(c *Config, d io.Writer) (rivals.Writer, int) {
 		o := c.Slabs.Options()
 		o.WhenFull = slab.Block() // a lack of free memory should appear as latency
-		w, err := deliver.NewOutput(deliver.ToWriter(d), &deliver.OutputOptions{Slab: *o})
-		return w, func() error { return w.Close() }, int(c.Slabs.MemoryBytes), err
+		return own.NewSlab(d, o), int(c.Slabs.MemoryBytes)
 	}},
-}
-
-type locked struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }
 
 // A destination stalls at given times, and counts bytes.
@@ -108,7 +93,7 @@ func (r *Result) Quantile(q float64) time.Duration {
 // stalls returns the start times of the stalls. They are about c.Every apart, and each is delayed
 // by up to a tenth of that. At least half of each stall is within the run.
 func (c *Config) stalls() (out []time.Duration) {
-	rng := rand.New(rand.NewPCG(c.Seed, 1))
+	rng := rand.New(rand.NewPCG(seed, 1))
 	for at := c.Every / 2; at < c.Duration; at += c.Every {
 		if s := at + time.Duration(rng.Float64()*0.1*float64(c.Every)); s+c.Stall/2 < c.Duration {
 			out = append(out, s)
@@ -126,17 +111,14 @@ func (c *Config) newResult(m mode) *Result {
 // Run runs one mode for c.Duration.
 func (c *Config) Run(m mode) (*Result, error) {
 	d := &destination{stalls: c.stalls(), stall: c.Stall}
-	w, flush, memory, err := m.open(c, d)
-	if err != nil {
-		return nil, err
-	}
+	w, memory := m.open(c, d)
 	all := c.newResult(m)
 	all.Stalls, all.Memory = d.stalls, memory
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	runtime.GC()
 	d.start = time.Now()
-	for i := range c.Callers {
+	for i := range callers {
 		wg.Go(func() {
 			r := c.newResult(m)
 			c.call(w, d.start, uint64(i), r)
@@ -150,7 +132,7 @@ func (c *Config) Run(m mode) (*Result, error) {
 		})
 	}
 	wg.Wait()
-	err = flush()
+	err := w.Drain()
 	all.Lost = all.Written - d.bytes/c.Size
 	return all, err
 }
@@ -160,13 +142,13 @@ func (c *Config) Run(m mode) (*Result, error) {
 // Without this rule, a stall would count as only one slow call (coordinated omission). If the
 // goroutine wakes too late from its sleep, the latency counts from the wake-up.
 func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
-	rng := rand.New(rand.NewPCG(c.Seed, 100+id))
+	rng := rand.New(rand.NewPCG(seed, 100+id))
 	p := make([]byte, c.Size)
 	for i := range p {
 		p[i] = 'x'
 	}
 	p[len(p)-1] = '\n'
-	gap := float64(time.Second) * float64(c.Callers) / c.Rate
+	gap := float64(time.Second) * callers / c.Rate
 	var free, woke time.Duration // end of the previous call; time of the last wake-up
 	for next := rng.Float64() * gap; time.Duration(next) < c.Duration; next += -math.Log(1-rng.Float64()) * gap {
 		due := time.Duration(next)

@@ -16,8 +16,8 @@ import (
 )
 
 func config(slabs slab.Sizing) *Config {
-	return &Config{Rate: 10_000, Size: 256, Callers: 4, Stall: 200 * time.Millisecond, Every: 5 * time.Second,
-		Duration: 12 * time.Second, Seed: 7, Slabs: slabs}
+	return &Config{Rate: 10_000, Size: 256, Stall: 200 * time.Millisecond, Every: 5 * time.Second,
+		Duration: 12 * time.Second, Slabs: slabs}
 }
 
 var forebay = modes[2]

@@ -9,65 +9,35 @@ import (
 	"github.com/forebay-log/forebay/bench/picture"
 )
 
-const (
-	left, right, top, base = 76, 20, 42, 76
-	panelH, titleH         = 118, 28 // heights of a panel and of the name above it
-	lowest                 = -7.0    // exponent of the smallest latency in the chart: 100 ns
-)
-
-// writeSVG draws the longest latency of a call per tenth of a second over time. Each result has a
-// separate panel, because the lines of two modes would overlap. All panels have the same scales,
-// and the stalls of the destination are shaded.
-func writeSVG(b *strings.Builder, c *Config, results []*Result) {
-	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
-	height := top + len(results)*(titleH+panelH) + base
-	step := picture.Step(c.Duration / 6)
-	span := max(1, (c.Duration+step-1)/step) * step // end the time axis at a tick
-	x := func(d time.Duration) float64 {
-		return left + float64(picture.Width-left-right)*d.Seconds()/span.Seconds()
+// svg draws the longest latency of a call per tenth of a second over time. Each result has a
+// separate panel, because the lines of two modes would overlap. The stalls of the destination are
+// shaded.
+func svg(c *Config, results []*Result) string {
+	p := picture.Panels{
+		Title: fmt.Sprintf("Time that a caller waits while the destination stalls for %v every %v", c.Stall, c.Every),
+		Notes: []string{"worst call in each 0.1 s, log scale; shaded: the destination stalls",
+			fmt.Sprintf("%g records/s of %d B from %d goroutines", c.Rate, c.Size, callers)},
+		Height: 118, Span: c.Duration,
+		Low:   -7, // 100 ns
+		Label: func(e int) string { return map[int]string{-6: "1 µs", -3: "1 ms", 0: "1 s"}[e] },
 	}
-	highest := 0.0 // exponent of the largest latency: 1 s, or more if a call took longer
 	for _, r := range results {
-		highest = max(highest, math.Ceil(math.Log10(r.Quantile(1).Seconds())))
+		p.High = max(p.High, math.Ceil(math.Log10(r.Quantile(1).Seconds()))) // 1 s, or more if a call took longer
+		p.Panels = append(p.Panels, picture.Panel{
+			Class: r.Mode.class, Label: r.Mode.label, Shades: r.Stalls, Shade: c.Stall,
+			Note: fmt.Sprintf("p50 %v, p99.9 %v, worst %v", brief(r.Quantile(.5)), brief(r.Quantile(.999)), brief(r.Quantile(1))),
+			Draw: func(x func(time.Duration) float64, y func(float64) float64, _ int) string {
+				var points []string
+				for i, v := range r.Worst {
+					if v > 0 {
+						points = append(points, fmt.Sprintf("%.1f,%.1f", x(time.Duration(i)*bucket+bucket/2), y(v)))
+					}
+				}
+				return fmt.Sprintf(`<polyline class="%s line" points="%s"/>`+"\n", r.Mode.class, strings.Join(points, " "))
+			},
+		})
 	}
-	b.WriteString(picture.Open(height))
-	p(`<text class="ink" x="%d" y="26" font-size="17">Time that a caller waits while the destination stalls for %v every %v</text>`, left, c.Stall, c.Every)
-	for i, r := range results {
-		panel(p, c, r, x, highest, top+titleH+i*(titleH+panelH))
-	}
-	for at := time.Duration(0); at <= span; at += step {
-		p(`<text class="ink" x="%.1f" y="%d" text-anchor="middle">%v</text>`, x(at), height-base+18, at)
-	}
-	p(`<text class="note" x="%d" y="%d">worst call in each 0.1 s, log scale; shaded: the destination stalls</text>`, left, height-32)
-	p(`<text class="note" x="%d" y="%d">%g records/s of %d B from %d goroutines</text>`, left, height-14, c.Rate, c.Size, c.Callers)
-	b.WriteString(picture.Close)
-}
-
-// panel draws the panel of one result. y0 is the position of its upper edge.
-func panel(p func(string, ...any), c *Config, r *Result, x func(time.Duration) float64, highest float64, y0 int) {
-	y := func(power float64) float64 {
-		return float64(y0) + panelH*(1-(max(power, lowest)-lowest)/(highest-lowest))
-	}
-	for _, s := range r.Stalls {
-		p(`<rect class="shade" x="%.1f" y="%d" width="%.1f" height="%d"/>`, x(s), y0, max(2, x(s+c.Stall)-x(s)), panelH)
-	}
-	for e := int(lowest); e <= int(highest); e++ {
-		at := y(float64(e))
-		p(`<line class="grid" x1="%d" y1="%.1f" x2="%d" y2="%.1f"/>`, left, at, picture.Width-right, at)
-		if unit, ok := map[int]string{-6: "1 µs", -3: "1 ms", 0: "1 s"}[e]; ok {
-			p(`<text class="ink" x="%d" y="%.1f" text-anchor="end">%s</text>`, left-8, at+4, unit)
-		}
-	}
-	var points []string
-	for i, v := range r.Worst {
-		if v > 0 {
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(time.Duration(i)*bucket+bucket/2), y(math.Log10(v))))
-		}
-	}
-	p(`<polyline class="%s line" points="%s"/>`, r.Mode.class, strings.Join(points, " "))
-	p(`<text class="%s" x="%d" y="%d" font-weight="bold">%s</text>`, r.Mode.class, left, y0-7, r.Mode.label)
-	p(`<text class="ink" x="%d" y="%d" text-anchor="end">p50 %s, p99.9 %s, worst %s</text>`, picture.Width-right, y0-7,
-		brief(r.Quantile(.5)), brief(r.Quantile(.999)), brief(r.Quantile(1)))
+	return p.SVG()
 }
 
 // brief rounds a duration to three significant digits.
