@@ -108,29 +108,18 @@ func find(all []*harness.Result, name string) (line, error) {
 // compare compares forebay's first contender with the best competitor whose output is valid. It
 // returns false if one of them has no figures.
 func compare(r *harness.Result) (l line, ok bool) {
-	var ours, best *harness.Column
-	var rivals []*harness.Column
-	for i := range r.Columns {
-		switch c := &r.Columns[i]; {
-		case len(c.Values) == 0:
-		case c.Kind == "ours" && ours == nil:
-			ours = c
-		case c.Kind == "rival" && len(c.Invalid) == 0:
-			rivals = append(rivals, c)
-			if best == nil || c.Median < best.Median {
-				best = c
-			}
-		}
-	}
-	if ours == nil || best == nil {
+	ours, best := r.OfKind(harness.Ours), r.Fastest(true)
+	if len(ours) == 0 || best == nil {
 		return l, false
 	}
-	for _, c := range rivals {
-		l.rivals = append(l.rivals, rival{c.Name, harness.Ratio(c, best)})
+	for _, c := range r.OfKind(harness.Rival) {
+		if len(c.Invalid) == 0 {
+			l.rivals = append(l.rivals, rival{c.Name, harness.Ratio(c, best)})
+		}
 	}
 	l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
 	l.machine = fmt.Sprintf("%s, %d processors, %s", r.Machine.CPU, r.Machine.Processors, r.Machine.GoVersion)
-	l.ours, l.best, l.rival, l.ratio = ours.Median, best.Median, best.Name, harness.Ratio(ours, best)
+	l.ours, l.best, l.rival, l.ratio = ours[0].Median, best.Median, best.Name, harness.Ratio(ours[0], best)
 	return l, true
 }
 

@@ -1,29 +1,24 @@
 package fluent
 
 import (
+	"bytes"
 	"io"
 	"net"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A Receiver accepts connections on loopback, decodes messages, counts events and acknowledges
 // chunks.
 type Receiver struct {
-	Addr    string
-	Events  atomic.Uint64
-	Bytes   atomic.Uint64
-	discard bool
-	delay   time.Duration // network latency of each direction
-	l       net.Listener
-	mu      sync.Mutex
-	conns   []net.Conn
-	wg      sync.WaitGroup
-
-	buf []byte // buffer of the first connection; its memory pages are already mapped
+	Addr   string
+	Events atomic.Uint64
+	Bytes  atomic.Uint64
+	server testkit.Forward
 }
 
 // NewReceiver starts a receiver. If discard is true, it discards everything it reads. If discard is
@@ -34,65 +29,44 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, buf: make([]byte, 1<<20)}
-	for i := range r.buf {
-		r.buf[i] = 1 // makes the kernel map the memory page
-	}
-	r.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.mu.Lock()
-			r.conns = append(r.conns, c)
-			r.mu.Unlock()
-			r.wg.Go(func() { r.serve(c) })
+	r := &Receiver{Addr: l.Addr().String()}
+	first := bytes.Repeat([]byte{1}, 1<<20) // the kernel maps the pages of memory that is written
+	r.server.Script = func(n int, c *testkit.ForwardConn) {
+		switch {
+		case discard:
+			io.Copy(io.Discard, struct{ io.Reader }{c})
+		case n == 0:
+			r.serve(c, first[:0], delay)
+		default:
+			r.serve(c, nil, delay)
 		}
-	})
+	}
+	r.server.Serve(l)
 	return r, nil
 }
 
 // Close stops the receiver and closes its connections.
 func (r *Receiver) Close() error {
-	r.l.Close()
-	r.mu.Lock()
-	for _, c := range r.conns {
-		c.Close()
-	}
-	r.mu.Unlock()
-	r.wg.Wait()
+	r.server.Close()
 	return nil
 }
 
-func (r *Receiver) serve(c net.Conn) {
-	defer c.Close()
-	if r.discard {
-		io.Copy(io.Discard, struct{ io.Reader }{c})
-		return
-	}
-	r.mu.Lock()
-	buf, from := r.buf[:0], 0
-	r.buf = nil // the next connection allocates its own buffer
-	r.mu.Unlock()
+// serve reads messages into buf until the connection ends.
+func (r *Receiver) serve(c net.Conn, buf []byte, delay time.Duration) {
 	acks := make(chan ack, 1<<12)
 	defer close(acks)
-	r.wg.Go(func() {
+	go func() {
 		for a := range acks {
 			time.Sleep(time.Until(a.at))
 			if _, err := c.Write(a.msg); err != nil {
 				c.Close()
 			}
 		}
-	})
-	for {
+	}()
+	for from := 0; ; {
 		if cap(buf)-len(buf) < 64<<10 {
-			if from == 0 {
-				buf = append(buf, make([]byte, len(buf)+64<<10)...)[:len(buf)]
-			} else {
-				n := copy(buf, buf[from:])
-				buf, from = buf[:n], 0
-			}
+			buf = slices.Grow(buf[:copy(buf, buf[from:])], 64<<10)
+			from = 0
 		}
 		n, err := c.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -107,7 +81,7 @@ func (r *Receiver) serve(c net.Conn) {
 			r.Bytes.Add(uint64(len(msg)))
 			if len(id) > 0 {
 				m := msgpack.AppendStr(msgpack.AppendMapHeader(nil, 1), "ack")
-				acks <- ack{append(m, id...), time.Now().Add(2 * r.delay)}
+				acks <- ack{append(m, id...), time.Now().Add(2 * delay)}
 			}
 			from = len(buf) - len(rest)
 		}

@@ -85,8 +85,8 @@ func TestRunComparesAndJudges(t *testing.T) {
 	res := run(t, Row{
 		Contenders: []Contender{
 			{Name: "we", Kind: Ours, New: sleep(2*time.Microsecond, 0)},
-			{Name: "slow", New: sleep(20*time.Microsecond, 0)},
-			{Name: "wrong", New: sleep(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
+			{Name: "slow", Kind: Rival, New: sleep(20*time.Microsecond, 0)},
+			{Name: "wrong", Kind: Rival, New: sleep(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
 			{Name: "floor", Kind: Reference, New: sleep(100*time.Nanosecond, 0)},
 		},
 		Targets: []Target{VersusFastest("we", 0.9), Versus("we", "slow", 0.9), Versus("we", "floor", 1)},
@@ -122,11 +122,7 @@ func TestRunComparesAndJudges(t *testing.T) {
 // A target compares a contender with reference contenders of the same run.
 func TestTargetsUseReferencesOfRun(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
-		c := Contender{Name: name, Kind: kind}
-		column := newColumn(&c)
-		column.Invalid, column.Values, column.Median = invalid, v, Median(v)
-		column.CPU = column.Median
-		return column
+		return Column{Name: name, Kind: kind, Invalid: invalid, Values: v, Median: Median(v), CPU: Median(v)}
 	}
 	r := &Result{Unit: "ns/op", Columns: []Column{
 		col("we", Ours, nil, 60, 160, 60),
@@ -175,7 +171,7 @@ func TestRunReportsWhatFails(t *testing.T) {
 		}}, "busy"},
 	} {
 		tc.c.Name, tc.c.Kind = "we", Ours
-		res := run(t, Row{Contenders: []Contender{tc.c, {Name: "other", New: ok}}, Targets: []Target{VersusFastest("we", 1)}})
+		res := run(t, Row{Contenders: []Contender{tc.c, {Name: "other", Kind: Rival, New: ok}}, Targets: []Target{VersusFastest("we", 1)}})
 		if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, tc.want) {
 			t.Errorf("%s: row is %q: %+v", name, res.Status, res.Checks)
 		}
@@ -189,7 +185,7 @@ func TestInvalidOutputOfOursIsShort(t *testing.T) {
 	res := run(t, Row{
 		Contenders: []Contender{
 			{Name: "we", Kind: Ours, New: sleep(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
-			{Name: "other", New: sleep(10*time.Microsecond, 0)},
+			{Name: "other", Kind: Rival, New: sleep(10*time.Microsecond, 0)},
 		},
 		Targets: []Target{VersusFastest("we", 1)},
 	})

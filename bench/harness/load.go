@@ -1,10 +1,9 @@
 package harness
 
 import (
+	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -42,22 +41,8 @@ func machineBusy() (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	f := strings.Fields(line)
-	// The fields are: cpu user nice system idle iowait irq softirq steal guest guest_nice. The
-	// guest times are already included in user and nice.
-	if len(f) < 9 || f[0] != "cpu" {
-		return 0, false
-	}
-	var ticks int64
-	for i, v := range f[1:9] {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return 0, false
-		}
-		if i != 3 && i != 4 {
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * tickTime, true
+	// Guest times are already included in user and nice.
+	var user, nice, system, idle, iowait, irq, softirq, steal time.Duration
+	_, err = fmt.Sscanf(string(b), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
+	return (user + nice + system + irq + softirq + steal) * tickTime, err == nil
 }

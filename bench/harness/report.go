@@ -151,7 +151,7 @@ func (r *Result) moreKeys() []string {
 
 func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 	name := c.Name
-	if c.kind == Ours {
+	if c.Kind == Ours {
 		name = "* " + name
 	}
 	if len(c.Invalid) > 0 {

@@ -29,7 +29,7 @@ type Result struct {
 // A Column contains the figures of one contender, as medians over the rounds.
 type Column struct {
 	Name    string   `json:"name"`
-	Kind    string   `json:"kind"` // "ours", "rival" or "reference"
+	Kind    Kind     `json:"kind"`
 	Note    string   `json:"note,omitempty"`
 	Invalid []string `json:"invalid,omitempty"` // defects of the contender's output
 	Error   string   `json:"error,omitempty"`   // reason why there are no figures
@@ -45,14 +45,6 @@ type Column struct {
 	More        map[string]float64 `json:"more,omitempty"`
 	Ratio       float64            `json:"ratio,omitempty"` // ratio to Result.Reference, the median over the rounds
 	Values      []float64          `json:"values"`          // one value per round
-
-	kind Kind
-}
-
-var kindNames = [...]string{Rival: "rival", Ours: "ours", Reference: "reference"}
-
-func newColumn(c *Contender) Column {
-	return Column{Name: c.Name, Kind: kindNames[c.Kind], Note: c.Note, kind: c.Kind}
 }
 
 // measured reports whether the contender has figures.
@@ -95,19 +87,20 @@ func (r *Result) Column(name string) *Column {
 // Fastest returns the column of the fastest competitor, or nil. If valid is true, competitors whose
 // output has defects are ignored.
 func (r *Result) Fastest(valid bool) *Column {
-	rivals := r.columns(func(c *Column) bool {
-		return c.kind == Rival && (!valid || len(c.Invalid) == 0)
-	})
+	rivals := r.OfKind(Rival)
+	if valid {
+		rivals = slices.DeleteFunc(rivals, func(c *Column) bool { return len(c.Invalid) > 0 })
+	}
 	if len(rivals) == 0 {
 		return nil
 	}
 	return slices.MinFunc(rivals, func(a, b *Column) int { return cmp.Compare(a.Median, b.Median) })
 }
 
-func (r *Result) columns(keep func(*Column) bool) []*Column {
-	var out []*Column
+// OfKind returns the columns of the measured contenders of a kind.
+func (r *Result) OfKind(kind Kind) (out []*Column) {
 	for i := range r.Columns {
-		if c := &r.Columns[i]; c.measured() && keep(c) {
+		if c := &r.Columns[i]; c.measured() && c.Kind == kind {
 			out = append(out, c)
 		}
 	}

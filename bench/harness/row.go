@@ -7,12 +7,12 @@ import (
 )
 
 // Kind is the role of a contender in a row.
-type Kind uint8
+type Kind string
 
 const (
-	Rival     Kind = iota // a competitor of forebay
-	Ours                  // the contender to which the target applies
-	Reference             // a contender for comparison that is not a competitor, such as a bare copy
+	Rival     Kind = "rival"     // a competitor of forebay
+	Ours      Kind = "ours"      // the contender to which the target applies
+	Reference Kind = "reference" // a contender for comparison that is not a competitor, such as a bare copy
 )
 
 // A Row is one line of the table. Measuring a row does not change it.

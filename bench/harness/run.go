@@ -39,7 +39,7 @@ func Run(row Row, o Options) (*Result, error) {
 	ops := make([]int, len(cols))
 	for i := range row.Contenders {
 		c := &row.Contenders[i]
-		cols[i] = newColumn(c)
+		cols[i] = Column{Name: c.Name, Kind: c.Kind, Note: c.Note}
 		if c.Faults != nil {
 			cols[i].Invalid = c.Faults()
 		}

@@ -3,7 +3,6 @@ package harness
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -21,19 +20,6 @@ type Env struct {
 	Benchtime time.Duration
 	// Quick requests the shortest sample that still executes the code.
 	Quick bool
-}
-
-// TempFile creates a file in Dir and opens it for appending.
-func (e *Env) TempFile() (*os.File, error) {
-	f, err := os.CreateTemp(e.Dir, "row-*.log")
-	if err != nil {
-		return nil, err
-	}
-	name := f.Name()
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(name, os.O_RDWR|os.O_APPEND, 0o600)
 }
 
 // A Sample is one measurement of one contender.

@@ -156,8 +156,10 @@ func judge(row *Row, r *Result) {
 	for i := range row.Targets {
 		r.Checks = append(r.Checks, row.Targets[i].check(r))
 	}
-	for _, c := range r.columns(func(c *Column) bool { return c.kind == Ours && len(c.Invalid) > 0 }) {
-		r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
+	for _, c := range r.OfKind(Ours) {
+		if len(c.Invalid) > 0 {
+			r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
+		}
 	}
 	r.Status = OK
 	for _, c := range r.Checks {

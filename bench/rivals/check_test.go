@@ -38,7 +38,7 @@ func TestDefectsOfRivalsAreKnown(t *testing.T) {
 		{name: "phuslu", l: Phuslu, scenarios: nativeScenarios, want: phusluFaults},
 		{name: "zapslog", l: Handler(ZapHandler), scenarios: slogScenarios},
 		{name: "zerolog slog", l: Handler(ZerologHandler), scenarios: slogScenarios,
-			also: map[Scenario]string{Group: `field "request" is <nil>, not an object`}},
+			also: map[Scenario]string{Group: `field "request" is <nil>, not map[method:GET status:200]`}},
 		{name: "slog.JSONHandler", l: Handler(std), scenarios: slogScenarios},
 		{name: "phuslu slog", l: Handler(PhusluHandler), scenarios: slogScenarios, want: phusluFaults},
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/forebay-log/forebay/bench/harness"
 )
@@ -42,7 +43,7 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open O
 // of the file to the subject that open returns. open may close the file.
 func ToFile(name string, kind harness.Kind, note string, open func(*os.File) (*harness.Subject, error), tally func(*os.File) (harness.Tally, error)) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
-		f, err := env.TempFile()
+		f, err := os.OpenFile(filepath.Join(env.Dir, "row.log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 		if err != nil {
 			return nil, err
 		}
