@@ -52,7 +52,7 @@ func init() {
 			rivals.ToFile(safe, h.Ours, "", func(f *os.File) (*h.Subject, error) {
 				w, remove, err := crashSlabs(filepath.Dir(f.Name()), f)
 				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove}, err
-			}, func(f *os.File) (h.Tally, error) { return rivals.FileBySize(f, 200) }),
+			}),
 			rivals.RecordsToFile(each, h.Reference, "the only other way to the same promise", 200,
 				rivals.Over(func(w io.Writer) rivals.Writer { return rivals.Unbuffered{Writer: w} })),
 		},

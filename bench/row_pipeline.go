@@ -34,7 +34,7 @@ func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 // logToFile returns a contender that logs six fields to a new file, whose lines it counts. l is the
 // logger whose output is checked.
 func logToFile(name string, kind h.Kind, note string, l rivals.Native, open func(*os.File) (*h.Subject, error)) h.Contender {
-	c := rivals.ToFile(name, kind, note, open, rivals.FileByLine)
+	c := rivals.ToFile(name, kind, note, open)
 	c.Faults = func() []string { return rivals.Check(l, rivals.Six) }
 	return c
 }

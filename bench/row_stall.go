@@ -62,7 +62,8 @@ func produce(env *h.Env, i int, call func()) {
 	}
 }
 
-// timedCalls returns a contender that measures the durations of the producers' calls.
+// timedCalls returns a contender that measures the durations of the producers' calls. The figures of
+// its samples are percentiles in microseconds.
 func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
@@ -90,9 +91,13 @@ func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe)
 			for _, o := range hists[1:] {
 				hists[0].Merge(o)
 			}
-			s := latencies(hists[0])
+			us := func(v int64) float64 { return float64(v) / 1e3 }
+			all := hists[0]
+			s := &h.Sample{Value: us(all.ValueAtQuantile(99)), More: map[string]float64{
+				"p50": us(all.ValueAtQuantile(50)), "p99.9": us(all.ValueAtQuantile(99.9)), "max": us(all.Max()),
+			}}
 			if l != nil {
-				s.More["lost"] = float64(hists[0].TotalCount()) - float64(dst.lines)
+				s.More["lost"] = float64(all.TotalCount()) - float64(dst.lines)
 			}
 			return s, nil
 		}}
@@ -100,17 +105,6 @@ func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe)
 		c.Faults = func() []string { return rivals.Check(l, rivals.Six) }
 	}
 	return c
-}
-
-// latencies returns a sample with the percentiles of hist in microseconds.
-func latencies(hist *hdrhistogram.Histogram) *h.Sample {
-	us := func(v int64) float64 { return float64(v) / 1e3 }
-	return &h.Sample{
-		Value: us(hist.ValueAtQuantile(99)), Ops: int(hist.TotalCount()),
-		More: map[string]float64{
-			"p50": us(hist.ValueAtQuantile(50)), "p99.9": us(hist.ValueAtQuantile(99.9)), "max": us(hist.Max()),
-		},
-	}
 }
 
 func init() {

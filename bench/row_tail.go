@@ -116,7 +116,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*countingServer
 			return nil, err
 		}
 		cpu := processorTime(cmd, total)
-		return &h.Sample{Value: cpu, Ops: total, CPU: cpu, More: map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}}, nil
+		return &h.Sample{Value: cpu, CPU: cpu, More: map[string]float64{"MB": mb, "elapsed": float64(took) / float64(total)}}, nil
 	}}
 }
 

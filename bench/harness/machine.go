@@ -69,13 +69,9 @@ func fileSystem(dir string) string {
 // Commit returns the commit of the working tree. It appends "+changes" if tracked files are
 // modified. It returns "unknown" if git fails.
 func Commit() string {
-	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	out, err := exec.Command("git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+changes").Output()
 	if err != nil {
 		return "unknown"
 	}
-	commit := strings.TrimSpace(string(out))
-	if out, err = exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err == nil && len(out) > 0 {
-		commit += "+changes"
-	}
-	return commit
+	return strings.TrimSpace(string(out))
 }

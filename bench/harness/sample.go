@@ -26,8 +26,6 @@ type Env struct {
 type Sample struct {
 	// Value is the main figure in the row's unit; lower is better.
 	Value float64 `json:"value"`
-	// Ops is the number of operations.
-	Ops int `json:"ops"`
 	// CPU is the processor time of the process per operation in nanoseconds, or 0 if it is unknown.
 	// Unlike Value, it hardly depends on other processes.
 	CPU float64 `json:"cpu"`
@@ -73,7 +71,6 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	}
 	s = &Sample{
 		Value:      float64(elapsed.Nanoseconds()) / float64(n),
-		Ops:        n,
 		CPU:        float64(cpu.Nanoseconds()) / float64(n),
 		Allocs:     float64(after.Mallocs-before.Mallocs) / float64(n),
 		AllocBytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n),

@@ -77,19 +77,14 @@ func (p *Panels) SVG() string {
 
 // tick returns the distance between ticks on a time axis: d, rounded up.
 func tick(d time.Duration) time.Duration {
-	for unit := time.Millisecond; unit < time.Minute; unit *= 10 {
-		for _, n := range []time.Duration{1, 2, 5} {
-			if n*unit >= d {
-				return n * unit
-			}
+	const second, minute, hour = time.Second, time.Minute, time.Hour
+	for _, step := range []time.Duration{second / 10, second, 5 * second, 10 * second, 30 * second,
+		minute, 5 * minute, 10 * minute, 30 * minute, hour, 6 * hour, 24 * hour} {
+		if step >= d {
+			return step
 		}
 	}
-	for _, minutes := range []time.Duration{1, 2, 5, 10, 30, 60, 120, 360, 720} {
-		if minutes*time.Minute >= d {
-			return minutes * time.Minute
-		}
-	}
-	return d.Truncate(24*time.Hour) + 24*time.Hour
+	return d.Truncate(24*hour) + 24*hour
 }
 
 // Duration formats a duration without zero units: 10m instead of 10m0s.

@@ -36,12 +36,12 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open O
 			return nil, err
 		}
 		return &harness.Subject{Run: Repeat(w, Record(size)), Drain: w.Drain}, nil
-	}, func(f *os.File) (harness.Tally, error) { return FileBySize(f, size) })
+	})
 }
 
-// ToFile returns a contender whose subject writes to a new file. It adds the tally and the removal
+// ToFile returns a contender whose subject writes lines to a new file. It adds the tally and the removal
 // of the file to the subject that open returns. open may close the file.
-func ToFile(name string, kind harness.Kind, note string, open func(*os.File) (*harness.Subject, error), tally func(*os.File) (harness.Tally, error)) harness.Contender {
+func ToFile(name string, kind harness.Kind, note string, open func(*os.File) (*harness.Subject, error)) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
 		f, err := os.OpenFile(filepath.Join(env.Dir, "row.log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 		if err != nil {
@@ -51,14 +51,7 @@ func ToFile(name string, kind harness.Kind, note string, open func(*os.File) (*h
 		if err != nil {
 			return nil, err
 		}
-		s.Tally = func() (harness.Tally, error) {
-			r, err := os.Open(f.Name())
-			if err != nil {
-				return harness.Tally{}, err
-			}
-			defer r.Close()
-			return tally(r)
-		}
+		s.Tally = func() (harness.Tally, error) { return Lines(f.Name()) }
 		end := s.Close
 		s.Close = func() (err error) {
 			if end != nil {

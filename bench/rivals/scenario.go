@@ -65,14 +65,14 @@ var (
 	Someone = &User{ID: 4711, Name: "jane.doe", Admin: true}
 	// Anyone is the value of fields that are objects, for slog. It is a plain struct, because a
 	// caller of slog does not know the handler.
-	Anyone = &PlainUser{ID: 4711, Name: "jane.doe", Admin: true}
+	Anyone = (*PlainUser)(Someone)
 	// Nan is a variable, because NaN cannot be a constant.
 	Nan = math.NaN()
 
 	Plain = strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789. ", 18)[:1024]
-	UTF8  = cutRunes(strings.Repeat("Größe žluťoučký 試験データ проверка 🙂 ", 40), 1024)
+	UTF8  = strings.ToValidUTF8(strings.Repeat("Größe žluťoučký 試験データ проверка 🙂 ", 40)[:1024], "")
 	Stack = strings.Repeat("goroutine 1 [running]:\nmain.(*server).handle(0xc000012345, {0x7f, 0x10})\n\t/src/app/server.go:128 +0x1d\n", 10)[:1024]
-	Ctrl  = controls()
+	Ctrl  = "\x00\x01\x02\x03\x04\x05\x06\x07\b\t\n\v\f\r\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f"
 )
 
 // User is an object with three fields. Each of its methods implements the interface of one logger
@@ -84,11 +84,7 @@ type User struct {
 }
 
 // PlainUser is a User without methods.
-type PlainUser struct {
-	ID    int    `json:"id"`
-	Name  string `json:"name"`
-	Admin bool   `json:"admin"`
-}
+type PlainUser User
 
 // Mixed describes the fields of TenMixed in the table.
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
@@ -124,18 +120,3 @@ func (s Scenario) Strings() (msg, key, value string) {
 
 // Run executes n operations.
 type Run = func(worker, n int)
-
-func cutRunes(s string, n int) string {
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
-}
-
-func controls() string {
-	b := make([]byte, 0, 33)
-	for c := range byte(0x20) {
-		b = append(b, c)
-	}
-	return string(append(b, 0x7f))
-}

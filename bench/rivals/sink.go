@@ -29,31 +29,20 @@ func (d *Discard) ByWrite() (harness.Tally, error) {
 }
 
 // BySize returns the tally, provided that every record has the given number of bytes.
-func (d *Discard) BySize(record int) (harness.Tally, error) {
-	return bySize(d.Bytes, record)
-}
-
-func bySize(total uint64, record int) (harness.Tally, error) {
-	if total%uint64(record) != 0 {
-		return harness.Tally{}, fmt.Errorf("%d bytes at the destination are not a whole number of %d-byte records", total, record)
+func (d *Discard) BySize(record int) (t harness.Tally, err error) {
+	if d.Bytes%uint64(record) != 0 {
+		return t, fmt.Errorf("%d bytes at the destination are not a whole number of %d-byte records", d.Bytes, record)
 	}
-	return harness.Tally{Records: total / uint64(record), Bytes: total}, nil
+	return harness.Tally{Records: d.Bytes / uint64(record), Bytes: d.Bytes}, nil
 }
 
-// FileBySize returns the tally of a file in which every record has the given number of bytes.
-func FileBySize(f *os.File, record int) (harness.Tally, error) {
-	st, err := f.Stat()
+// Lines returns the tally of a file, whose lines it counts.
+func Lines(path string) (t harness.Tally, err error) {
+	f, err := os.Open(path)
 	if err != nil {
-		return harness.Tally{}, err
-	}
-	return bySize(uint64(st.Size()), record)
-}
-
-// FileByLine returns the tally of a file, whose lines it counts.
-func FileByLine(f *os.File) (t harness.Tally, err error) {
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return t, err
 	}
+	defer f.Close()
 	buf := make([]byte, 256<<10)
 	for {
 		n, err := f.Read(buf)
