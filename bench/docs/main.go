@@ -173,28 +173,14 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// ticks contains the values at which the axis may begin and end.
-var ticks = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
+// ticks contains the marked values of the axis. Values outside are drawn at the ends of the axis.
+var ticks = []float64{0.1, 0.2, 0.5, 1, 2, 5, 10}
 
 // svg draws, for each line, the times of forebay and of its competitors relative to the best
 // competitor.
 func svg(lines []line, where string) string {
 	const left, plot, step, top = 440, 216, 28, 94
-	least, most := 0.5, 2.0
-	for _, l := range lines {
-		least, most = min(least, l.ratio), max(most, l.ratio)
-		for _, r := range l.rivals {
-			most = max(most, r.times)
-		}
-	}
-	first, last := 0, len(ticks)-1 // indexes of the ticks at which the axis begins and ends
-	for first < last && ticks[first+1] <= least {
-		first++
-	}
-	for last > first && ticks[last-1] >= most {
-		last--
-	}
-	least, most = ticks[first], ticks[last]
+	least, most := ticks[0], ticks[len(ticks)-1]
 	x := func(v float64) float64 {
 		return left + plot*math.Log(max(min(v, most), least)/least)/math.Log(most/least)
 	}
@@ -209,7 +195,7 @@ func svg(lines []line, where string) string {
 	for i, c := range []struct{ class, text string }{{"ours", "forebay"}, {"theirs", "competitors with valid output"}} {
 		put(`<circle class="%s" cx="%d" cy="43" r="5"/><text class="ink" x="%d" y="48">%s</text>`, c.class, 18+100*i, 28+100*i, c.text)
 	}
-	for _, v := range ticks[first : last+1] {
+	for _, v := range ticks {
 		class := "grid"
 		if v == 1 {
 			class = "base"

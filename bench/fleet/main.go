@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,20 +32,22 @@ func main() {
 	}
 }
 
-// A job contains the values of the flags.
-type job struct {
+// A forecast contains the values of the flags, the plan, and the results of both simulations, with
+// and without jitter.
+type forecast struct {
 	fleet.Config
-	workload slab.Workload // the load of one host
-	catchUp  time.Duration
-	plot     string
+	workload                  slab.Workload // the load of one host
+	catchUp                   time.Duration
+	plot                      string
+	withJitter, withoutJitter *fleet.Result
 }
 
 // defaultFlush is the default flush interval of forebay pipe.
 const defaultFlush = 100 * time.Millisecond
 
 // parse parses the flags. It checks only what the simulation does not check.
-func parse(args []string) (*job, error) {
-	j := new(job)
+func parse(args []string) (*forecast, error) {
+	f := new(forecast)
 	fs := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	size := func(dst *float64, name, initial, usage string) {
 		set := func(s string) error {
@@ -56,92 +59,79 @@ func parse(args []string) (*job, error) {
 		fs.Func(name, usage+" (default "+initial+")", set)
 	}
 	var spool float64
-	fs.IntVar(&j.Hosts, "hosts", 10_000, "number of hosts")
-	fs.Float64Var(&j.Rate, "rate", 100, "`records` per second of one host")
-	fs.Float64Var(&j.RecordBytes, "msg-size", 256, "mean length of a record in `bytes`")
-	fs.DurationVar(&j.Latency, "latency", 10*time.Millisecond, "duration of one request")
-	fs.DurationVar(&j.workload.Spike, "spike", 200*time.Millisecond, "longest stall of the backend that the slabs of a host absorb")
-	fs.IntVar(&j.Window, "window", 3, "number of unanswered requests in addition to the one in flight")
-	fs.DurationVar(&j.Outage, "outage", 10*time.Minute, "duration of the outage")
-	fs.DurationVar(&j.Fail, "fail-after", 0, "time until an attempt fails during the outage (default 0: connections are refused)")
-	fs.DurationVar(&j.Within, "session", 30*time.Second, "time for which a session retries every second before its circuit counts a failure: 30s for Kafka, 0 for destinations that do not retry")
-	fs.DurationVar(&j.Flush, "flush-interval", defaultFlush, "longest wait of a record for its slab to fill")
+	fs.IntVar(&f.Hosts, "hosts", 10_000, "number of hosts")
+	fs.Float64Var(&f.Rate, "rate", 100, "`records` per second of one host")
+	fs.Float64Var(&f.RecordBytes, "msg-size", 256, "mean length of a record in `bytes`")
+	fs.DurationVar(&f.Latency, "latency", 10*time.Millisecond, "duration of one request")
+	fs.DurationVar(&f.workload.Spike, "spike", 200*time.Millisecond, "longest stall of the backend that the slabs of a host absorb")
+	fs.IntVar(&f.Window, "window", 3, "number of unanswered requests in addition to the one in flight")
+	fs.DurationVar(&f.Outage, "outage", 10*time.Minute, "duration of the outage")
+	fs.DurationVar(&f.Fail, "fail-after", 0, "time until an attempt fails during the outage (default 0: connections are refused)")
+	fs.DurationVar(&f.Within, "session", 30*time.Second, "time for which a session retries every second before its circuit counts a failure: 30s for Kafka, 0 for destinations that do not retry")
+	fs.DurationVar(&f.Flush, "flush-interval", defaultFlush, "longest wait of a record for its slab to fill")
 	size(&spool, "spool-max", "1GiB", "spool of each host, such as 64MiB; 0: none")
-	fs.IntVar(&j.Partitions, "partitions", 0, "number of partitions (default 0: enough to catch up within -catch-up)")
-	size(&j.PartitionBytes, "partition-rate", "10MiB", "compressed bytes per second that one partition accepts")
-	fs.DurationVar(&j.catchUp, "catch-up", 0, "time to deliver the backlog after the outage (default 0: the duration of the outage, at least 5m)")
-	fs.Float64Var(&j.Ratio, "compression", 4, "`ratio` of uncompressed to compressed bytes")
-	fs.BoolVar(&j.Keyed, "keyed", false, "send the records of each host to all partitions")
-	fs.Float64Var(&j.Accept, "accept-rate", 200, "new sessions per second that the backend accepts; 0: no limit")
-	fs.Uint64Var(&j.Seed, "seed", 1, "seed of the random partitions and delays")
-	fs.StringVar(&j.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
+	fs.IntVar(&f.Partitions, "partitions", 0, "number of partitions (default 0: enough to catch up within -catch-up)")
+	size(&f.PartitionBytes, "partition-rate", "10MiB", "compressed bytes per second that one partition accepts")
+	fs.DurationVar(&f.catchUp, "catch-up", 0, "time to deliver the backlog after the outage (default 0: the duration of the outage, at least 5m)")
+	fs.Float64Var(&f.Ratio, "compression", 4, "`ratio` of uncompressed to compressed bytes")
+	fs.BoolVar(&f.Keyed, "keyed", false, "send the records of each host to all partitions")
+	fs.Float64Var(&f.Accept, "accept-rate", 200, "new sessions per second that the backend accepts; 0: no limit")
+	fs.Uint64Var(&f.Seed, "seed", 1, "seed of the random partitions and delays")
+	fs.StringVar(&f.plot, "plot", "", "write an SVG chart of the attempts per second to `FILE` (default: none)")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	j.SpoolBytes = int64(spool)
+	f.SpoolBytes = int64(spool)
 	switch {
 	case fs.NArg() > 0:
 		return nil, fmt.Errorf("fleet has flags only, and %q is none", fs.Arg(0))
-	case j.Flush <= 0 || max(j.Flush, j.Within, j.Fail) > time.Hour:
+	case f.Flush <= 0 || max(f.Flush, f.Within, f.Fail) > time.Hour:
 		return nil, errors.New("-flush-interval, -session and -fail-after: use at most 1h, and a flush interval above 0")
-	case j.Partitions > 0 && j.catchUp > 0:
+	case f.Partitions > 0 && f.catchUp > 0:
 		return nil, errors.New("-partitions and -catch-up: use one of the two")
-	case j.Ratio == 0:
+	case f.Ratio == 0:
 		return nil, errors.New("-compression 0: use more than 0")
 	}
-	j.workload.Rate, j.workload.RecordBytes, j.workload.Latency, j.workload.Window = j.Rate, j.RecordBytes, j.Latency, j.Window
-	j.Window++
-	return j, nil
-}
-
-// A forecast contains the results of both simulations, with and without jitter.
-type forecast struct {
-	fleet.Config
-	withJitter, withoutJitter *fleet.Result
+	f.workload.Rate, f.workload.RecordBytes, f.workload.Latency, f.workload.Window = f.Rate, f.RecordBytes, f.Latency, f.Window
+	f.Window++
+	return f, nil
 }
 
 // simulate computes the plan and runs both simulations.
-func (j *job) simulate() (*forecast, error) {
-	c, err := j.Config, error(nil)
-	if c.Slabs, err = slab.Plan(j.workload); err != nil {
-		return nil, err
+func (f *forecast) simulate() (err error) {
+	if f.Slabs, err = slab.Plan(f.workload); err != nil {
+		return err
 	}
-	if c.Partitions == 0 {
-		in := j.catchUp
-		if in == 0 {
-			in = max(c.Outage, 5*time.Minute)
-		}
-		if c.Partitions, err = c.Plan(in); err != nil {
-			return nil, fmt.Errorf("cannot plan: %w", err)
+	if f.Partitions == 0 {
+		if f.Partitions, err = f.Plan(cmp.Or(f.catchUp, max(f.Outage, 5*time.Minute))); err != nil {
+			return fmt.Errorf("cannot plan: %w", err)
 		}
 	}
-	f := &forecast{Config: c}
-	if f.withJitter, err = c.Run(); err == nil {
-		c.Together = true
-		f.withoutJitter, err = c.Run()
+	if f.withJitter, err = f.Run(); err == nil {
+		together := f.Config
+		together.Together = true
+		f.withoutJitter, err = together.Run()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot simulate: %w", err)
+		return fmt.Errorf("cannot simulate: %w", err)
 	}
-	return f, nil
+	return nil
 }
 
 // run runs the command.
 func run(args []string, stdout io.Writer) error {
-	j, err := parse(args)
+	f, err := parse(args)
 	if err != nil {
 		return err
 	}
-	f, err := j.simulate()
-	if err != nil {
+	if err := f.simulate(); err != nil {
 		return err
 	}
-	if j.plot != "" {
-		if err := os.WriteFile(j.plot, []byte(f.svg()), 0o666); err != nil {
-			return err
-		}
+	f.print(stdout)
+	if f.plot != "" {
+		return os.WriteFile(f.plot, []byte(f.svg()), 0o666)
 	}
-	return f.print(stdout)
+	return nil
 }
 
 // records returns the records per second of all hosts.
@@ -170,7 +160,7 @@ func attemptsPerHost(r *fleet.Result, hosts int) float64 {
 	return float64(n) / float64(hosts)
 }
 
-func (f *forecast) print(w io.Writer) error {
+func (f *forecast) print(w io.Writer) {
 	withJitter, withoutJitter := f.withJitter, f.withoutJitter
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
@@ -192,9 +182,7 @@ func (f *forecast) print(w io.Writer) error {
 	if withJitter.Dropped > 0 {
 		row("", "too small: no record is dropped with --spool-max %s", f.spoolFlag())
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	fmt.Fprintln(w)
 	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	both := func(name string, of func(r *fleet.Result) string) {
@@ -207,9 +195,7 @@ func (f *forecast) print(w io.Writer) error {
 	both("half have caught up", func(r *fleet.Result) string { return units.Duration(r.CaughtUp.P50) })
 	both("all have caught up", func(r *fleet.Result) string { return units.Duration(r.CaughtUp.Max) })
 	both("records dropped", func(r *fleet.Result) string { return units.Count(uint64(math.Round(r.Dropped))) })
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	use := fmt.Sprintf("forebay pipe --slab-size %s --slabs %d", units.FlagSize(int64(f.Slabs.SlabBytes)), f.Slabs.SlabCount)
 	if f.Flush != defaultFlush {
 		use += " --flush-interval " + units.Duration(f.Flush)
@@ -217,6 +203,5 @@ func (f *forecast) print(w io.Writer) error {
 	if f.SpoolBytes > 0 {
 		use += " --when-full spill --spool DIR --spool-max " + f.spoolFlag()
 	}
-	_, err := fmt.Fprintf(w, "\nuse  %s\n", use)
-	return err
+	fmt.Fprintf(w, "\nuse  %s\n", use)
 }

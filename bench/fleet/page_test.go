@@ -28,12 +28,8 @@ func TestPageShowsResultsOfCommand(t *testing.T) {
 	var drawn string
 	for _, hosts := range []string{"100", "1000", "10000"} {
 		args := "-hosts " + hosts
-		j, err := parse(strings.Fields(args))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := j.simulate()
-		if err != nil {
+		f, err := parse(strings.Fields(args))
+		if err != nil || f.simulate() != nil {
 			t.Fatal(err)
 		}
 		n, withJitter, withoutJitter := comma(f.Hosts), f.withJitter, f.withoutJitter
