@@ -33,14 +33,17 @@ func Program(out string, benchtime time.Duration) int {
 		return 0
 	}
 
-	rep := Report{Machine: ThisMachine(o.Dir)}
+	m := ThisMachine(o.Dir)
+	fmt.Printf("%s, %d processors, %s, %s/%s, files on %s, load %s\n", m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
 	fmt.Printf("seed %d, %d rounds of %v each\n", o.Seed, o.Count, o.Benchtime)
+	var rep Report
 	for _, row := range selected {
 		res, err := Run(row, o)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "bench: row %s: %v\n", row.Name, err)
 			return 1
 		}
+		res.Machine = m
 		res.Print(os.Stdout)
 		rep.Rows = append(rep.Rows, res)
 	}

@@ -21,16 +21,12 @@ const busyShare = 0.05
 
 // Report is the content of results/latest.json.
 type Report struct {
-	Machine Machine   `json:"machine"`
-	Rows    []*Result `json:"rows"`
+	Rows []*Result `json:"rows"`
 }
 
 // WriteFile writes the report to path as JSON. Rows in the existing file that this run did not
-// measure are kept. Each row contains its date, commit and machine.
+// measure are kept.
 func (rep *Report) WriteFile(path string) error {
-	for _, r := range rep.Rows {
-		r.Machine = &rep.Machine
-	}
 	if old, err := ReadReport(path); err == nil {
 		rep.merge(old)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -40,18 +36,10 @@ func (rep *Report) WriteFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("harness: cannot encode results: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// ReadReport reads a file written by WriteFile. A row without a machine gets the machine of the
-// report.
+// ReadReport reads a file written by WriteFile.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -60,11 +48,6 @@ func ReadReport(path string) (*Report, error) {
 	rep := new(Report)
 	if err := json.Unmarshal(b, rep); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	for _, r := range rep.Rows {
-		if r.Machine == nil {
-			r.Machine = &rep.Machine
-		}
 	}
 	return rep, nil
 }
@@ -179,9 +162,7 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 
 // Summary prints one line for each row: its name and its status.
 func (rep *Report) Summary(w io.Writer) {
-	m := rep.Machine
-	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",
-		m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
+	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "row\tverdict")
 	count := map[Status]int{}

@@ -20,7 +20,7 @@ type Result struct {
 	Others  float64   `json:"others"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
-	Machine *Machine  `json:"machine,omitempty"` // only set in files
+	Machine Machine   `json:"machine"`
 	Status  Status    `json:"status"`
 	Checks  []Check   `json:"checks"`
 	Columns []Column  `json:"contenders"`
