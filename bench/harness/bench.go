@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -20,11 +21,7 @@ func Benchmark(b *testing.B) {
 
 func benchmark(b *testing.B, row *Row, c *Contender) {
 	env := &Env{Dir: b.TempDir(), Benchtime: time.Millisecond, Quick: true}
-	n := b.N
-	if row.MaxOps > 0 {
-		n = min(n, row.MaxOps)
-	}
-	s, err := measure(row, c, env, n)
+	s, err := measure(row, c, env, min(b.N, cmp.Or(row.MaxOps, b.N)))
 	if errors.Is(err, ErrAbsent) {
 		b.Skip(err)
 	}
@@ -33,7 +30,7 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 	}
 	// The time measured by package testing includes the setup and the tally, so the sample's own
 	// value is reported.
-	b.ReportMetric(s.Value, strings.ReplaceAll(row.unit(), " ", "-"))
+	b.ReportMetric(s.Value, strings.ReplaceAll(row.Unit, " ", "-"))
 	b.ReportMetric(s.Allocs, "allocs/op")
 	b.ReportMetric(s.AllocBytes, "B/op")
 	for k, v := range s.More {

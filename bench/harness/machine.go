@@ -21,16 +21,12 @@ type Machine struct {
 	Load string `json:"load,omitempty"`
 }
 
-// ThisMachine describes this machine. dir is the directory for files, by default the system's temporary
-// directory.
-func ThisMachine(dir string) Machine {
-	if dir == "" {
-		dir = os.TempDir()
-	}
+// ThisMachine describes this machine.
+func ThisMachine() Machine {
 	return Machine{
 		CPU: cpuModel(), Processors: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, GoVersion: runtime.Version(),
-		Kernel: firstField("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(dir),
+		Kernel: firstField("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(os.TempDir()),
 		Load: firstField("/proc/loadavg"),
 	}
 }

@@ -17,7 +17,6 @@ func Program(out string, benchtime time.Duration) int {
 	o := Options{Commit: Commit()}
 	flag.IntVar(&o.Count, "count", 10, "rounds: samples of each contender")
 	flag.DurationVar(&o.Benchtime, "benchtime", benchtime, "length of one sample")
-	flag.StringVar(&o.Dir, "dir", "", "`directory` for rows that write files (default the system's temporary directory)")
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "`seed` of the order of contenders")
 	flag.Parse()
 
@@ -28,12 +27,12 @@ func Program(out string, benchtime time.Duration) int {
 	}
 	if *list {
 		for _, r := range selected {
-			fmt.Printf("%-24s %-8s %s\n", r.Name, r.unit(), r.target())
+			fmt.Printf("%-24s %-8s %s\n", r.Name, r.Unit, r.target())
 		}
 		return 0
 	}
 
-	m := ThisMachine(o.Dir)
+	m := ThisMachine()
 	fmt.Printf("%s, %d processors, %s, %s/%s, files on %s, load %s\n", m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
 	fmt.Printf("seed %d, %d rounds of %v each\n", o.Seed, o.Count, o.Benchtime)
 	var rep Report

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,6 +87,7 @@ func Register(rows ...Row) {
 		if !names[r.Reference] || slices.ContainsFunc(registry, func(o Row) bool { return o.Name == r.Name }) {
 			panic(fmt.Sprintf("harness: there are two rows %q, or it has no contender %q", r.Name, r.Reference))
 		}
+		r.Unit = cmp.Or(r.Unit, "ns/op")
 		registry = append(registry, r)
 	}
 }
@@ -97,11 +99,4 @@ func (r *Row) target() string {
 		texts[i] = t.text
 	}
 	return strings.Join(texts, "; ")
-}
-
-func (r *Row) unit() string {
-	if r.Unit == "" {
-		return "ns/op"
-	}
-	return r.Unit
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,8 +14,6 @@ type Options struct {
 	Count int
 	// Benchtime is the approximate duration of a sample.
 	Benchtime time.Duration
-	// Dir is the directory for files. Default: the system's temporary directory.
-	Dir string
 	// Seed determines the order of contenders in each round.
 	Seed uint64
 	// Commit is the commit that the results mention.
@@ -25,10 +24,10 @@ type Options struct {
 // error is reported and it is not measured again.
 func Run(row Row, o Options) (*Result, error) {
 	res := &Result{
-		Name: row.Name, What: row.What, Target: row.target(), Unit: row.unit(),
+		Name: row.Name, What: row.What, Target: row.target(), Unit: row.Unit,
 		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),
 	}
-	dir, err := os.MkdirTemp(o.Dir, "forebay-bench-*")
+	dir, err := os.MkdirTemp("", "forebay-bench-*")
 	if err != nil {
 		return nil, fmt.Errorf("harness: cannot make a directory for files: %w", err)
 	}
@@ -50,10 +49,7 @@ func Run(row Row, o Options) (*Result, error) {
 		ops[i] = n
 	}
 
-	res.Rounds = o.Count
-	if row.MaxCount > 0 {
-		res.Rounds = min(res.Rounds, row.MaxCount)
-	}
+	res.Rounds = min(o.Count, cmp.Or(row.MaxCount, o.Count))
 	rnd := rand.New(rand.NewPCG(o.Seed, uint64(len(row.Name))))
 	load := startLoadMeter()
 	samples := make([][]*Sample, len(cols))

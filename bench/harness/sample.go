@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -122,7 +123,7 @@ func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	for g := range goroutines {
 		wg.Go(func() {
 			<-gate
-			sub.Run(g, share(n, goroutines, g))
+			sub.Run(g, (n+g)/goroutines) // all together n
 		})
 	}
 	start := time.Now()
@@ -137,10 +138,7 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 	if c.Sample != nil {
 		return 1, nil
 	}
-	limit := r.MaxOps
-	if limit == 0 {
-		limit = 1 << 30
-	}
+	limit := cmp.Or(r.MaxOps, 1<<30)
 	for n := min(100*max(r.Goroutines, 1), limit); ; {
 		s, err := measure(r, c, env, n)
 		if err != nil {
@@ -154,13 +152,4 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 		aim := float64(env.Benchtime) / max(s.Value, 0.1)
 		n = max(n+1, min(limit, 100*n, int(aim)))
 	}
-}
-
-// share returns how many of n operations worker g executes.
-func share(n, workers, g int) int {
-	part := n / workers
-	if g < n%workers {
-		part++
-	}
-	return part
 }

@@ -29,12 +29,12 @@ func MAD(v []float64) float64 {
 	return Median(d)
 }
 
-// ratios divides each value of a by the value of b in the same round, so that a slow round does not
-// affect the ratio. If one slice is longer, its further rounds are ignored.
-func ratios(a, b []float64) []float64 {
-	out := make([]float64, min(len(a), len(b)))
-	for i := range out {
-		out[i] = a[i] / b[i]
+// Ratio returns the time of a relative to the time of b: the median of the quotients of the rounds,
+// so that a slow round does not affect it. Rounds that only one of them has are ignored.
+func Ratio(a, b *Column) float64 {
+	q := make([]float64, min(len(a.Values), len(b.Values)))
+	for i := range q {
+		q[i] = a.Values[i] / b.Values[i]
 	}
-	return out
+	return Median(q)
 }

@@ -106,9 +106,6 @@ func ShareVersusFastest(ours, floor string, factor float64) Target {
 	}}
 }
 
-// Ratio returns the time of a relative to the time of b: the median of the quotients of the rounds.
-func Ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
-
 // A Metric is a figure of a contender to which AtMost and Above apply.
 type Metric struct {
 	name string // follows the name of the contender

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	rival "github.com/grafana/loki-client-go/loki"
 	"github.com/prometheus/common/model"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/forebay-log/forebay"
 	h "github.com/forebay-log/forebay/bench/harness"
-	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
 
@@ -31,31 +31,24 @@ func throughHandler(hd slog.Handler, recs []slog.Record) func(int, int) {
 	}
 }
 
-// An api is an API through which records are logged.
-type api string
-
-const (
-	handler api = "slog.Handler, prebuilt slog.Records"
-	native  api = "forebay.Logger, prebuilt attributes"
-)
-
 // toLoki returns a contender that logs through forebay to Loki. It measures the encoder, the slabs,
-// the delivery and the push request.
-func toLoki(name string, by api, exception bool) h.Contender {
-	return h.Contender{Name: name, Kind: h.Ours, Note: string(by), New: func(*h.Env) (*h.Subject, error) {
+// the delivery and the push request. The function loop returns the loop over the records.
+//
+// Lines have the format of the benchmark in the project's design document: the message has the key
+// Message, and errors have type, stack and inner error.
+func toLoki(name, note string, exception bool, loop func(*forebay.Router, []slog.Record) func(int, int)) h.Contender {
+	return h.Contender{Name: name, Kind: h.Ours, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		s := new(sink204)
-		hd, err := newHandler(s)
+		router, err := forebay.NewRouter(loki.To("http://loki.invalid", forebay.Configure(func(to *loki.Config) {
+			to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
+			to.HTTP.Client = &http.Client{Transport: s}
+		}), forebay.WhenFull("block")))
 		if err != nil {
 			return nil, err
 		}
-		recs := records(exception)
-		run := throughHandler(hd, recs)
-		if by == native {
-			run = throughLogger(hd.Logger(), plain(recs))
-		}
 		var delivered uint64
-		return &h.Subject{Run: run, Drain: func() error {
-			rep, err := hd.Close(context.Background())
+		return &h.Subject{Run: loop(router, records(exception)), Drain: func() error {
+			rep, err := router.Close(context.Background())
 			delivered = rep.Outputs[0].Delivered
 			return err
 		}, Tally: func() (h.Tally, error) {
@@ -64,21 +57,21 @@ func toLoki(name string, by api, exception bool) h.Contender {
 	}}
 }
 
-// newHandler returns a Router whose lines have the format of the benchmark in the project's design
-// document: the message has the key Message, and errors have type, stack and inner error.
-func newHandler(s *sink204) (*forebay.Router, error) {
-	return forebay.NewRouter(loki.To("http://loki.invalid", forebay.Configure(func(to *loki.Config) {
-		to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
-		to.HTTP.Client = s.client()
-	}), forebay.WhenFull("block")))
+// routerAsHandler logs through the Router as a slog.Handler.
+func routerAsHandler(r *forebay.Router, recs []slog.Record) func(int, int) {
+	return throughHandler(r, recs)
 }
 
-// throughLogger returns a loop that passes prebuilt attributes to a forebay.Logger.
-func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
+// throughLogger logs the attributes of the records through a forebay.Logger.
+func throughLogger(r *forebay.Router, recs []slog.Record) func(int, int) {
+	l, attrs := r.Logger(), make([][]slog.Attr, len(recs))
+	for i, r := range recs {
+		r.Attrs(func(a slog.Attr) bool { attrs[i] = append(attrs[i], a); return true })
+	}
 	return func(_, n int) {
 		for i := range n {
-			r := &recs[i%len(recs)]
-			l.Log(r.Level, r.Message, r.Attrs...)
+			i %= len(recs)
+			l.Log(recs[i].Level, recs[i].Message, attrs[i]...)
 		}
 	}
 }
@@ -168,15 +161,6 @@ func newClient(s *sink204) (*rival.Client, error) {
 	return cl, nil
 }
 
-func plain(in []slog.Record) []encode.Record {
-	out := make([]encode.Record, len(in))
-	for i, r := range in {
-		out[i] = encode.Record{Time: r.Time, Level: r.Level, Message: r.Message}
-		r.Attrs(func(a slog.Attr) bool { out[i].Attrs = append(out[i].Attrs, a); return true })
-	}
-	return out
-}
-
 func init() {
 	// As in the benchmark of the design document, each sample uses a new logger. The creation of
 	// the logger and of the events is not measured.
@@ -189,7 +173,8 @@ func init() {
 		row := h.Row{
 			Name: r.name, What: "10000 prebuilt events, one stream, proto and snappy, new logger, until closed",
 			Reference: "loki-client-go", MaxOps: distinct,
-			Contenders: []h.Contender{toLoki(name, handler, r.exception), toLoki("native", native, r.exception),
+			Contenders: []h.Contender{toLoki(name, "slog.Handler, prebuilt slog.Records", r.exception, routerAsHandler),
+				toLoki("native", "forebay.Logger, prebuilt attributes", r.exception, throughLogger),
 				lokiRival("loki-client-go", "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", r.exception, linesOfJSONHandler)},
 			Targets: []h.Target{h.Versus("native", "loki-client-go", r.factor), h.AtMost(name, h.Allocs, 0.02), h.AtMost("native", h.Allocs, 0.02),
 				h.AtMost(name, h.AllocBytes, r.mb*1e6/distinct), h.AtMost("native", h.AllocBytes, r.mb*1e6/distinct)},

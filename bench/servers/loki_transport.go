@@ -34,8 +34,6 @@ func (s *sink204) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, r.Body.Close()
 }
 
-func (s *sink204) client() *http.Client { return &http.Client{Transport: s} }
-
 // swap sets the transport of the http.Client in *v. It changes the unexported field client, because
 // the library has no option for it.
 func (s *sink204) swap(v any) {
