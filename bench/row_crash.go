@@ -42,7 +42,7 @@ func init() {
 				return &h.Subject{Run: rivals.Repeat(w, rivals.Record(200)), Drain: w.Drain, Close: remove,
 					Tally: func() (h.Tally, error) { return d.BySize(200) }}, err
 			}},
-			writerTo(heap, h.Reference, "SIGKILL loses waiting records", 200, newSlabs(64<<10, 8)),
+			writerTo(heap, h.Reference, "SIGKILL loses waiting records", 200, newSlabs),
 		},
 		Targets: []h.Target{h.Above(safe, heap, h.Time, 15)},
 	}, h.Row{

@@ -79,7 +79,7 @@ func init() {
 			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),
 			pipeToFile("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
 			pipeToFile("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
-				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
+				buffered(rivals.Zerolog, six, newSlabs)),
 		},
 		Targets: []h.Target{h.VersusFastest(ours, 0.75), h.CPUVersusFastest(ours, 0.75)},
 	})

@@ -31,13 +31,9 @@ func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer
 }
 
 // slabs8 contains the slab options of most rows.
-var slabs8 = slabsOf(64<<10, 8)
+var slabs8 = &slab.Options{SlabBytes: 64 << 10, SlabCount: 8}
 
-func slabsOf(size, count int) *slab.Options { return &slab.Options{SlabBytes: size, SlabCount: count} }
-
-func newSlabs(size, count int) func(io.Writer) rivals.Writer {
-	return func(w io.Writer) rivals.Writer { return own.NewSlab(w, slabsOf(size, count)) }
-}
+func newSlabs(w io.Writer) rivals.Writer { return own.NewSlab(w, slabs8) }
 
 func newBufio(w io.Writer) rivals.Writer { return rivals.NewBufio(w, bufferSize) }
 
@@ -59,7 +55,7 @@ func init() {
 		Name: "slab/discard-1g", What: "records of 256 B, slabs 8 × 64 KiB, 1 goroutine, discard, drain timed",
 		Reference: floor,
 		Contenders: []h.Contender{
-			writerTo(write, h.Ours, "as an io.Writer", 256, newSlabs(64<<10, 8)),
+			writerTo(write, h.Ours, "as an io.Writer", 256, newSlabs),
 			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 256,
 				func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) }),
 			writerTo(buf, h.Rival, bigBuf, 256, newBufio),

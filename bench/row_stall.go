@@ -120,7 +120,7 @@ func init() {
 			timedCalls(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
 				func(dst io.Writer) *h.Subject { return own.Buffered(dst, six) }),
 			timedCalls("zerolog+slab", h.Reference, "a competitor's encoder over our writer", rivals.Zerolog,
-				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
+				buffered(rivals.Zerolog, six, newSlabs)),
 			timedCalls("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
 			timedCalls("zerolog+bufio", h.Rival, "mutex, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
 			timedCalls("phuslu+bufio", h.Rival, "mutex, 256 KiB", rivals.Phuslu, buffered(rivals.Phuslu, six, newBufio)),

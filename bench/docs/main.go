@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/picture"
@@ -44,15 +45,10 @@ func main() {
 
 // A line is one row of the table.
 type line struct {
-	text, unit, rival string
-	ours, best, ratio float64
-	date, machine     string
-	rivals            []rival // competitors whose output is valid
-}
-
-type rival struct {
-	name  string
-	times float64 // time relative to the best competitor
+	*harness.Result
+	text       string
+	ours, best *harness.Column // forebay's first contender, and the best competitor with valid output
+	ratio      float64         // of their times
 }
 
 func run(results, readme, chart string) error {
@@ -69,8 +65,9 @@ func run(results, readme, chart string) error {
 		}
 		l.text = want.text
 		lines = append(lines, l)
-		if !slices.Contains(machines, l.machine) {
-			machines = append(machines, l.machine)
+		m := fmt.Sprintf("%s, %d processors, %s", l.Machine.CPU, l.Machine.Processors, l.Machine.GoVersion)
+		if !slices.Contains(machines, m) {
+			machines = append(machines, m)
 		}
 	}
 	page, err := os.ReadFile(readme)
@@ -112,15 +109,7 @@ func compare(r *harness.Result) (l line, ok bool) {
 	if len(ours) == 0 || best == nil {
 		return l, false
 	}
-	for _, c := range r.OfKind(harness.Rival) {
-		if len(c.Invalid) == 0 {
-			l.rivals = append(l.rivals, rival{c.Name, harness.Ratio(c, best)})
-		}
-	}
-	l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
-	l.machine = fmt.Sprintf("%s, %d processors, %s", r.Machine.CPU, r.Machine.Processors, r.Machine.GoVersion)
-	l.ours, l.best, l.rival, l.ratio = ours[0].Median, best.Median, best.Name, harness.Ratio(ours[0], best)
-	return l, true
+	return line{Result: r, ours: ours[0], best: best, ratio: harness.Ratio(ours[0], best)}, true
 }
 
 // slower lists the measured rows in which a competitor is faster. It omits the rows of the table
@@ -133,7 +122,7 @@ func slower(all []*harness.Result) string {
 			continue
 		}
 		if l, ok := compare(r); ok && l.ratio > 1 {
-			out = append(out, fmt.Sprintf("`%s` (%s × %s)", r.Name, short(l.ratio), l.rival))
+			out = append(out, fmt.Sprintf("`%s` (%s × %s)", r.Name, short(l.ratio), l.best.Name))
 		}
 	}
 	return strings.Join(out, ",\n")
@@ -142,24 +131,24 @@ func slower(all []*harness.Result) string {
 func table(lines []line, where, slower string) string {
 	var sb strings.Builder
 	sb.WriteString("| | forebay | best competitor | ratio | row |\n|---|---|---|---|---|\n")
-	first, last := lines[0].date, lines[0].date
-	for i, l := range lines {
-		unit := strings.TrimSuffix(l.unit, "/op")
+	var days []string
+	for _, l := range lines {
+		unit := strings.TrimSuffix(l.Unit, "/op")
 		unit = strings.TrimPrefix(unit, "p99 ")
 		verdict := fmt.Sprintf("%.2f", l.ratio)
 		if l.ratio > 1 {
 			verdict = "**" + verdict + "**, slower"
 		}
-		fmt.Fprintf(&sb, "| %s | %s %s | %s: %s %s | %s | `%s` |\n", l.text, short(l.ours), unit, l.rival, short(l.best), unit, verdict, rows[i].name)
-		first, last = min(first, l.date), max(last, l.date)
+		fmt.Fprintf(&sb, "| %s | %s %s | %s: %s %s | %s | `%s` |\n", l.text, short(l.ours.Median), unit, l.best.Name, short(l.best.Median), unit, verdict, l.Name)
+		days = append(days, l.Date.UTC().Format(time.DateOnly))
 	}
-	days := first
-	if last != first {
-		days += " to " + last
+	when := slices.Min(days)
+	if last := slices.Max(days); last != when {
+		when += " to " + last
 	}
 	fmt.Fprintf(&sb, "\n%s, %s. Lower is better. Values are medians of a run\n"+
 		"in which all contenders of the row alternate; the ratio is the median of the ratios of its rounds. Competitors\n"+
-		"with invalid output are excluded.\n", where, days)
+		"with invalid output are excluded.\n", where, when)
 	if slower != "" {
 		fmt.Fprintf(&sb, "\nA competitor is also faster in these rows, which are not in the table:\n%s.\n", slower)
 	}
@@ -206,11 +195,13 @@ func svg(lines []line, where string) string {
 	for i, l := range lines {
 		y := top + i*step + 8
 		put(`<text class="ink" x="%d" y="%d" text-anchor="end">%s</text>`, left-12, y+5, html.EscapeString(l.text))
-		for _, r := range l.rivals {
-			dot(r.times, y, "theirs", r.name)
+		for _, r := range l.OfKind(harness.Rival) {
+			if len(r.Invalid) == 0 {
+				dot(harness.Ratio(r, l.best), y, "theirs", r.Name)
+			}
 		}
 		dot(l.ratio, y, "ours", "forebay")
-		put(`<text class="ink" x="%d" y="%d">%.2f × %s</text>`, left+plot+16, y+5, l.ratio, html.EscapeString(l.rival))
+		put(`<text class="ink" x="%d" y="%d">%.2f × %s</text>`, left+plot+16, y+5, l.ratio, html.EscapeString(l.best.Name))
 	}
 	put(`<text class="note" x="12" y="%d">%s; further left is faster; logarithmic</text>`, bottom+22, html.EscapeString(where))
 	sb.WriteString(picture.Close)

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -41,23 +42,16 @@ func cpuModel() string {
 	return "unknown"
 }
 
-func firstField(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	if f := strings.Fields(string(b)); len(f) > 0 {
-		return f[0]
-	}
-	return ""
+// firstField returns the first word of a file, or "" if the file does not exist.
+func firstField(path string) (field string) {
+	b, _ := os.ReadFile(path)
+	fmt.Sscan(string(b), &field)
+	return field
 }
 
 // fileSystem returns the type of the file system of dir, or "" if df does not report it.
 func fileSystem(dir string) string {
-	out, err := exec.Command("df", "--output=fstype", dir).Output()
-	if err != nil {
-		return ""
-	}
+	out, _ := exec.Command("df", "--output=fstype", dir).Output()
 	_, kind, _ := strings.Cut(string(out), "\n")
 	return strings.TrimSpace(kind)
 }
