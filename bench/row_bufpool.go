@@ -63,12 +63,8 @@ func syncPool(p sizePattern) rivals.Run {
 	}
 }
 
-// kept makes small buffers escape to the heap: they are stored here if kept.on is true, and the
-// compiler does not know that it never is.
-var kept struct {
-	on  bool
-	buf []byte
-}
+// kept makes small buffers escape to the heap.
+var kept []byte
 
 func makeOnly(p sizePattern) rivals.Run {
 	mask := len(p.sizes) - 1
@@ -78,9 +74,7 @@ func makeOnly(p sizePattern) rivals.Run {
 			buf = make([]byte, p.sizes[i&mask])
 			touch(buf)
 		}
-		if kept.on {
-			kept.buf = buf
-		}
+		kept = buf
 	}
 }
 
@@ -120,17 +114,13 @@ func init() {
 		{sizePattern{"frequent", "1 KiB repeatedly", medium, []int{kib}}, append(versus(barePair, perBare, perBare), noAllocs...)},
 	} {
 		p := r.sizePattern
-		row := h.Row{Name: "bufpool/" + p.name, What: p.what, Reference: barePair, Warm: 1000, Targets: r.targets,
+		h.Register(h.Row{Name: "bufpool/" + p.name, What: p.what, Reference: barePair, Warm: 1000, Targets: r.targets,
 			Contenders: []h.Contender{
 				contender(zeroing, h.Ours, "clears the whole class", p, ourPool(false)),
 				contender(noZero, h.Ours, "", p, ourPool(true)),
 				contender("sync.Pool", h.Rival, "of *[]byte, one pool, reallocates buffers that are too small, clears nothing", p, syncPool),
 				contender("make", h.Rival, "", p, makeOnly),
 				contender(barePair, h.Reference, "of a pointer", p, barePool),
-			}}
-		if p.name == "oversize" {
-			row.Warm = 0 // no warm-up is needed, because each buffer is allocated
-		}
-		h.Register(row)
+			}})
 	}
 }

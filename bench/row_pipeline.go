@@ -71,8 +71,8 @@ func init() {
 		Name: "pipeline/file-10g", What: "whole pipeline, drain timed, every record counted, " + what + ", 10 goroutines",
 		Goroutines: 10, MaxOps: fileOps / 2,
 		Contenders: []h.Contender{
-			logToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, own.LogToFile(six)),
-			logToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), own.SlogToFile(six)),
+			logToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, own.LogToFile(six, false)),
+			logToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), own.LogToFile(six, true)),
 			pipeToFile("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
 			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
 			pipeToFile("zerolog+source slab", h.Rival, "8 × 64 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newSource)),

@@ -15,10 +15,7 @@ import (
 
 // program builds forebay as a release does, once per run, and returns its path.
 func program(env *h.Env) (string, error) {
-	path, err := filepath.Abs(filepath.Join(env.Dir, "forebay"))
-	if err != nil {
-		return "", err
-	}
+	path := filepath.Join(env.Dir, "forebay")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}

@@ -83,10 +83,8 @@ func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe)
 				})
 			}
 			wg.Wait()
-			if sub.Drain != nil {
-				if err := sub.Drain(); err != nil {
-					return nil, err
-				}
+			if err := sub.Drain(); err != nil {
+				return nil, err
 			}
 			for _, o := range hists[1:] {
 				hists[0].Merge(o)
@@ -110,7 +108,9 @@ func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe)
 func init() {
 	const six = rivals.Six
 	const null = "null producer"
-	nothing := func(io.Writer) *h.Subject { return &h.Subject{Run: func(int, int) {}} }
+	nothing := func(io.Writer) *h.Subject {
+		return &h.Subject{Run: func(int, int) {}, Drain: func() error { return nil }}
+	}
 	h.Register(h.Row{
 		Name: "stall/5ms", What: "6 scalar fields; the destination stalls 5 ms at every 20th write; 4 producers, each 20 records per ms, 2 s; " +
 			"duration of each call in µs; max is the median of the rounds' maxima",

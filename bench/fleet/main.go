@@ -134,11 +134,8 @@ func run(args []string, stdout io.Writer) error {
 	return nil
 }
 
-// records returns the records per second of all hosts.
-func (f *forecast) records() float64 { return float64(f.Hosts) * f.Rate }
-
 // wireBytes returns the compressed bytes per second of all hosts.
-func (f *forecast) wireBytes() float64 { return f.records() * f.RecordBytes / f.Ratio }
+func (f *forecast) wireBytes() float64 { return float64(f.Hosts) * f.Rate * f.RecordBytes / f.Ratio }
 
 // spoolFlag returns a value of --spool-max: a power of two that is at least twice the size of the
 // largest backlog of a host. The factor is needed because a spool frees space by whole segments of
@@ -151,21 +148,12 @@ func (f *forecast) spoolFlag() string {
 	return units.FlagSize(quota)
 }
 
-// attemptsPerHost returns the mean number of attempts per host during the outage.
-func attemptsPerHost(r *fleet.Result, hosts int) float64 {
-	n := 0
-	for _, v := range r.Attempts[:min(r.Outage, len(r.Attempts))] {
-		n += v
-	}
-	return float64(n) / float64(hosts)
-}
-
 func (f *forecast) print(w io.Writer) {
 	withJitter, withoutJitter := f.withJitter, f.withoutJitter
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	row("hosts", "%s, each with %s records/s of %s", units.Count(uint64(f.Hosts)), units.Rate(f.Rate), units.Size(f.RecordBytes))
-	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(f.records()), units.Size(f.wireBytes()), units.Size(f.wireBytes()*86400))
+	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(float64(f.Hosts)*f.Rate), units.Size(f.wireBytes()), units.Size(f.wireBytes()*86400))
 	row("", "%s requests/s in normal operation", units.Rate(f.Requests()))
 	spread := fmt.Sprintf("the busiest has %s hosts, the mean is %s", units.Count(uint64(withJitter.Busiest)), units.Rate(math.Round(float64(f.Hosts)/float64(f.Partitions))))
 	if f.Keyed {
@@ -173,7 +161,11 @@ func (f *forecast) print(w io.Writer) {
 	}
 	row("partitions", "%s, %s/s each; %s", units.Count(uint64(f.Partitions)), units.Size(f.PartitionBytes), spread)
 	row("memory", "%s per host: %d slabs of %s", units.Size(float64(f.Slabs.MemoryBytes)), f.Slabs.SlabCount, units.Size(float64(f.Slabs.SlabBytes)))
-	row("outage", "%s, with %s attempts of each host", units.Duration(f.Outage), units.Rate(math.Round(attemptsPerHost(withJitter, f.Hosts))))
+	attempts := 0 // during the outage
+	for _, n := range withJitter.Attempts[:min(withJitter.Outage, len(withJitter.Attempts))] {
+		attempts += n
+	}
+	row("outage", "%s, with %s attempts of each host", units.Duration(f.Outage), units.Rate(math.Round(float64(attempts)/float64(f.Hosts))))
 	if f.SpoolBytes > 0 {
 		row("spool", "%s on the fullest host, %s on all", units.Size(float64(withJitter.SpoolBytes)), units.Size(float64(withJitter.SpoolTotal)))
 	} else {

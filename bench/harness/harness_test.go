@@ -105,7 +105,7 @@ func TestRunComparesAndJudges(t *testing.T) {
 	if res.Status != Short {
 		t.Errorf("row is %q, want it short", res.Status)
 	}
-	if c := res.Column("we"); c.RecordBytes != 10 || len(c.Values) != 3 || c.Ratio >= 1 {
+	if c, _ := res.Column("we"); c.RecordBytes != 10 || len(c.Values) != 3 || c.Ratio >= 1 {
 		t.Errorf("column %+v", *c)
 	}
 	var out bytes.Buffer
@@ -174,7 +174,8 @@ func TestRunReportsWhatFails(t *testing.T) {
 		if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, tc.want) {
 			t.Errorf("%s: row is %q: %+v", name, res.Status, res.Checks)
 		}
-		if res.Column("we") != nil || res.Column("other") == nil {
+		we, _ := res.Column("we")
+		if other, _ := res.Column("other"); we != nil || other == nil {
 			t.Errorf("%s: the wrong contender has figures", name)
 		}
 	}

@@ -11,13 +11,11 @@ import (
 type loadMeter struct {
 	start     time.Time
 	own, busy time.Duration
-	ok        bool
 }
 
 func startLoadMeter() loadMeter {
-	m := loadMeter{start: time.Now(), own: cpuTime()}
-	m.busy, m.ok = machineBusy()
-	return m
+	busy, _ := machineBusy()
+	return loadMeter{time.Now(), cpuTime(), busy}
 }
 
 // others returns the share of processor time, 0 to 1, that other processes and the hypervisor have
@@ -25,7 +23,7 @@ func startLoadMeter() loadMeter {
 func (m loadMeter) others() float64 {
 	busy, ok := machineBusy()
 	capacity := time.Since(m.start) * time.Duration(runtime.NumCPU())
-	if !m.ok || !ok || capacity <= 0 {
+	if !ok || capacity <= 0 {
 		return -1
 	}
 	used := (busy - m.busy) - (cpuTime() - m.own)

@@ -14,7 +14,7 @@ func Program(out string, benchtime time.Duration) int {
 	rows := flag.String("rows", "", "measure only rows whose names match this `regexp` (default: all)")
 	list := flag.Bool("list", false, "list rows and targets, measure nothing")
 	to := flag.String("out", out, "write results to this `file`; empty: nowhere")
-	o := Options{Commit: Commit()}
+	var o Options
 	flag.IntVar(&o.Count, "count", 10, "rounds: samples of each contender")
 	flag.DurationVar(&o.Benchtime, "benchtime", benchtime, "length of one sample")
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "`seed` of the order of contenders")
@@ -32,7 +32,7 @@ func Program(out string, benchtime time.Duration) int {
 		return 0
 	}
 
-	m := ThisMachine()
+	m, commit := ThisMachine(), Commit()
 	fmt.Printf("%s, %d processors, %s, %s/%s, files on %s, load %s\n", m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
 	fmt.Printf("seed %d, %d rounds of %v each\n", o.Seed, o.Count, o.Benchtime)
 	var rep Report
@@ -42,7 +42,7 @@ func Program(out string, benchtime time.Duration) int {
 			fmt.Fprintf(os.Stderr, "bench: row %s: %v\n", row.Name, err)
 			return 1
 		}
-		res.Machine = m
+		res.Machine, res.Commit = m, commit
 		res.Print(os.Stdout)
 		rep.Rows = append(rep.Rows, res)
 	}

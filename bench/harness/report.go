@@ -90,25 +90,23 @@ func (r *Result) Print(w io.Writer) {
 		}
 		return cmp.Compare(len(b.Values), len(a.Values))
 	})
-	if len(cols) > 0 {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		keys := r.moreKeys()
-		fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tcpu ns\tB/op\tallocs\tB/record\t", r.Unit)
-		for _, k := range keys {
-			fmt.Fprintf(tw, "%s\t", k)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	keys := r.moreKeys()
+	fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tcpu ns\tB/op\tallocs\tB/record\t", r.Unit)
+	for _, k := range keys {
+		fmt.Fprintf(tw, "%s\t", k)
+	}
+	fmt.Fprintln(tw)
+	for i := range cols {
+		printColumn(tw, &cols[i], keys, r.Reference)
+	}
+	tw.Flush()
+	for i := range cols {
+		if c := &cols[i]; len(c.Invalid) > 0 {
+			fmt.Fprintf(w, "  %s, invalid: %s\n", c.Name, strings.Join(c.Invalid, "; "))
 		}
-		fmt.Fprintln(tw)
-		for i := range cols {
-			printColumn(tw, &cols[i], keys, r.Reference)
-		}
-		tw.Flush()
-		for i := range cols {
-			if c := &cols[i]; len(c.Invalid) > 0 {
-				fmt.Fprintf(w, "  %s, invalid: %s\n", c.Name, strings.Join(c.Invalid, "; "))
-			}
-			if c := &cols[i]; c.Error != "" {
-				fmt.Fprintf(w, "  %s, not measured: %s\n", c.Name, c.Error)
-			}
+		if c := &cols[i]; c.Error != "" {
+			fmt.Fprintf(w, "  %s, not measured: %s\n", c.Name, c.Error)
 		}
 	}
 	if r.Others >= busyShare {

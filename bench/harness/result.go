@@ -74,14 +74,17 @@ func (c *Column) fill(samples []*Sample) {
 	}
 }
 
-// Column returns the column of the contender with the given name, or nil if it was not measured.
-func (r *Result) Column(name string) *Column {
+// Column returns the column of the contender with the given name. If it has no figures, Column
+// returns nil and the reason.
+func (r *Result) Column(name string) (c *Column, reason string) {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.measured() {
-			return c
+			return c, ""
+		} else if c.Name == name {
+			return nil, fmt.Sprintf("%s: %s", name, c.Error)
 		}
 	}
-	return nil
+	return nil, name + ": not measured"
 }
 
 // Fastest returns the column of the fastest competitor, or nil. If valid is true, competitors whose
@@ -105,14 +108,4 @@ func (r *Result) OfKind(kind Kind) (out []*Column) {
 		}
 	}
 	return out
-}
-
-// failure returns the reason why a contender has no figures.
-func (r *Result) failure(name string) string {
-	for i := range r.Columns {
-		if c := &r.Columns[i]; c.Name == name && c.Error != "" {
-			return fmt.Sprintf("%s: %s", name, c.Error)
-		}
-	}
-	return name + ": not measured"
 }

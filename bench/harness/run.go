@@ -16,8 +16,6 @@ type Options struct {
 	Benchtime time.Duration
 	// Seed determines the order of contenders in each round.
 	Seed uint64
-	// Commit is the commit that the results mention.
-	Commit string
 }
 
 // Run measures one row: every contender once per round, in random order. If a contender fails, its
@@ -25,7 +23,7 @@ type Options struct {
 func Run(row Row, o Options) (*Result, error) {
 	res := &Result{
 		Name: row.Name, What: row.What, Target: row.target(), Unit: row.Unit,
-		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),
+		Reference: row.Reference, Date: time.Now().UTC().Truncate(time.Second),
 	}
 	dir, err := os.MkdirTemp("", "forebay-bench-*")
 	if err != nil {
@@ -79,7 +77,7 @@ func Run(row Row, o Options) (*Result, error) {
 
 // finish computes the ratios of all columns and the checks of the row.
 func (r *Result) finish(row *Row) {
-	ref := r.Column(r.Reference)
+	ref, _ := r.Column(r.Reference)
 	if r.Reference == "" {
 		if ref = r.Fastest(true); ref != nil {
 			r.Reference = ref.Name

@@ -49,7 +49,7 @@ func (t *Target) check(r *Result) Check {
 		if name == fastest {
 			cols[i], c.Text = r.Fastest(true), "no valid rival was measured"
 		} else {
-			cols[i], c.Text = r.Column(name), r.failure(name)
+			cols[i], c.Text = r.Column(name)
 		}
 		if cols[i] == nil {
 			return c

@@ -38,31 +38,26 @@ func Handler(w io.Writer) slog.Handler { return router(w, slog.LevelInfo) }
 
 // Buffered logs the records of s through a forebay.Logger that writes to dst through slabs.
 func Buffered(dst io.Writer, s rivals.Scenario) *harness.Subject {
-	w := NewSlab(dst, nil)
+	w := NewSlab(dst, &slab.Options{})
 	return &harness.Subject{Run: Native(w.Output, s), Drain: w.Drain}
 }
 
 // LogToFile logs the records of s through forebay.New with forebay.File, which opens the file by its
-// name. Its Drain calls Flush instead of Close, because Close syncs the file, which no competitor
-// does.
-func LogToFile(s rivals.Scenario) func(*os.File) (*harness.Subject, error) {
-	return toFile(func(log *forebay.Logger) rivals.Run { return logger(log, s) })
-}
-
-// SlogToFile is like LogToFile, but logs through a slog.Logger.
-func SlogToFile(s rivals.Scenario) func(*os.File) (*harness.Subject, error) {
-	return toFile(func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
-}
-
-func toFile(run func(*forebay.Logger) rivals.Run) func(*os.File) (*harness.Subject, error) {
+// name. If viaSlog is true, it logs through a slog.Logger. Its Drain calls Flush instead of Close,
+// because Close syncs the file, which no competitor does.
+func LogToFile(s rivals.Scenario, viaSlog bool) func(*os.File) (*harness.Subject, error) {
 	return func(f *os.File) (*harness.Subject, error) {
 		f.Close() // forebay.File reserves space only if no one else has the file open
 		log, err := forebay.New(forebay.File(f.Name()))
 		if err != nil {
 			return nil, err
 		}
+		run := logger(log, s)
+		if viaSlog {
+			run = rivals.ViaSlog(log.Slog().Handler(), s)
+		}
 		drain := func() error { return log.Router().Flush(context.Background()) }
-		return &harness.Subject{Run: run(log), Drain: drain, Close: log.Close}, nil
+		return &harness.Subject{Run: run, Drain: drain, Close: log.Close}, nil
 	}
 }
 
@@ -114,11 +109,7 @@ func NewSlab(dst io.Writer, o *slab.Options) Slab {
 }
 
 func newSlab(dst deliver.Destination, o *slab.Options) (Slab, error) {
-	var do deliver.OutputOptions
-	if o != nil {
-		do.Slab = *o
-	}
-	w, err := deliver.NewOutput(dst, &do)
+	w, err := deliver.NewOutput(dst, &deliver.OutputOptions{Slab: *o})
 	return Slab{w}, err
 }
 

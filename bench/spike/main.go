@@ -70,8 +70,8 @@ func run(args []string, stdout io.Writer) error {
 	t := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "time in a call\tp50\tp99\tp99.9\tmax\trecords\tlost\tmemory\t")
 	for _, r := range results {
-		fmt.Fprintf(t, "%s\t%v\t%v\t%v\t%v\t%d\t%d\t%s\t\n", r.Mode.name, brief(r.Quantile(.5)), brief(r.Quantile(.99)), brief(r.Quantile(.999)), brief(r.Quantile(1)),
-			r.Written, r.Lost, units.Size(float64(r.Memory)))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t\n", r.Mode.name, units.Duration(r.Quantile(.5)), units.Duration(r.Quantile(.99)),
+			units.Duration(r.Quantile(.999)), units.Duration(r.Quantile(1)), r.Written, r.Lost, units.Size(float64(r.Memory)))
 		if r.Lost > 0 {
 			err = errors.Join(err, fmt.Errorf("%s: %d of %d records were lost", r.Mode.name, r.Lost, r.Written))
 		}

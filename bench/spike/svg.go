@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/bench/picture"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // svg draws the longest latency of a call per tenth of a second over time. Each result has a
@@ -25,7 +26,7 @@ func svg(c *Config, results []*Result) string {
 		p.High = max(p.High, math.Ceil(math.Log10(r.Quantile(1).Seconds()))) // 1 s, or more if a call took longer
 		p.Panels = append(p.Panels, picture.Panel{
 			Class: r.Mode.class, Label: r.Mode.label, Shades: r.Stalls, Shade: c.Stall,
-			Note: fmt.Sprintf("p50 %v, p99.9 %v, worst %v", brief(r.Quantile(.5)), brief(r.Quantile(.999)), brief(r.Quantile(1))),
+			Note: fmt.Sprintf("p50 %s, p99.9 %s, worst %s", units.Duration(r.Quantile(.5)), units.Duration(r.Quantile(.999)), units.Duration(r.Quantile(1))),
 			Draw: func(x func(time.Duration) float64, y func(float64) float64, _ int) string {
 				var points []string
 				for i, v := range r.Worst {
@@ -38,13 +39,4 @@ func svg(c *Config, results []*Result) string {
 		})
 	}
 	return p.SVG()
-}
-
-// brief rounds a duration to three significant digits.
-func brief(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
 }
