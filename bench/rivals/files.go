@@ -2,8 +2,10 @@ package rivals
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/forebay-log/forebay/bench/harness"
@@ -17,11 +19,12 @@ func Over(mk func(io.Writer) Writer) Open {
 	return func(f *os.File) (Writer, error) { return mk(f), nil }
 }
 
-// Reserved returns an Open that reserves n bytes of disk space before the measurement begins.
+// Reserved returns an Open that reserves n bytes of disk space before the measurement begins. The
+// size of the file remains 0. It needs the command fallocate of Linux.
 func Reserved(n int64, open Open) Open {
 	return func(f *os.File) (Writer, error) {
-		if err := reserve(f, n); err != nil {
-			return nil, err
+		if out, err := exec.Command("fallocate", "--keep-size", "--length", fmt.Sprint(n), f.Name()).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("cannot reserve %d bytes: %w: %s", n, err, out)
 		}
 		return open(f)
 	}
