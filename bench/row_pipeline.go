@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
@@ -83,4 +84,21 @@ func init() {
 		},
 		Targets: []h.Target{h.VersusFastest(ours, 0.75), h.CPUVersusFastest(ours, 0.75)},
 	})
+
+	steps := []int{1, 4, 8, 16, 32, 64}
+	name := func(g int) string { return fmt.Sprintf("%s, %dg", ours, g) }
+	scale := h.Row{
+		Name: "pipeline/scale", What: "whole pipeline, drain timed, every record counted, " + what + ", 1 to 64 goroutines, 8 processors or more",
+		Reference: name(1), MinCPU: 8, MaxOps: fileOps / 2,
+	}
+	for i, g := range steps {
+		c := logToFile(name(g), h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, own.LogToFile(six, false))
+		c.Goroutines = g
+		scale.Contenders = append(scale.Contenders, c)
+		if g > 4 {
+			scale.Targets = append(scale.Targets, h.Versus(c.Name, name(steps[i-1]), 1.05))
+		}
+	}
+	scale.Targets = append(scale.Targets, h.Versus(name(16), name(1), 1./3))
+	h.Register(scale)
 }

@@ -200,7 +200,7 @@ func init() {
 	)
 	h.Register(h.Row{
 		Name: "tail/loki", What: files,
-		Unit: "cpu ns/line", MaxCount: 3,
+		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
 			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiServer, ourTail("loki://")),
 			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail("", "Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
@@ -209,7 +209,7 @@ func init() {
 		Targets: []h.Target{h.VersusFastest(tail, 0.5), h.Above(tail, fluentBit, h.Figure("MB"), 0), h.Above(tail, "promtail", h.Figure("MB"), 0)},
 	}, h.Row{
 		Name: "tail/forward", What: files + "; each chunk is acknowledged",
-		Unit: "cpu ns/line", MaxCount: 3,
+		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
 			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR; the members of a line are fields", forwardServer, ourTail("forward://")),
 			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail with a JSON parser, out_forward, Require_ack_response", forwardServer, fluentBitTail("Parser line", acked)),

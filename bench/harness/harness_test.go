@@ -194,11 +194,22 @@ func TestInvalidOutputOfOursIsShort(t *testing.T) {
 	}
 }
 
+func TestRowNeedsProcessors(t *testing.T) {
+	res := run(t, Row{
+		MinCPU:     runtime.NumCPU() + 1,
+		Contenders: []Contender{{Name: "we", Kind: Ours, New: func(*Env) (*Subject, error) { t.Error("measured"); return nil, nil }}},
+		Targets:    []Target{ZeroAllocs("we")},
+	})
+	if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, "processors") {
+		t.Errorf("row is %q: %+v", res.Status, res.Checks)
+	}
+}
+
 // A measurement executes all operations, including the warm-up and the remainder of the division
 // among goroutines. It includes the time of Drain.
 func TestAllOperationsAreExecuted(t *testing.T) {
 	var workers [3]atomic.Int64
-	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
+	c := Contender{Name: "we", Goroutines: len(workers), New: func(*Env) (*Subject, error) {
 		return &Subject{
 			Run:   func(g, n int) { workers[g].Add(int64(n)) },
 			Drain: func() error { time.Sleep(10 * time.Millisecond); return nil },
@@ -207,7 +218,7 @@ func TestAllOperationsAreExecuted(t *testing.T) {
 			},
 		}, nil
 	}}
-	s, err := measure(&Row{Goroutines: len(workers), Warm: 5}, &c, &Env{}, 11)
+	s, err := measure(&Row{Goroutines: 1, Warm: 5}, &c, &Env{}, 11)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,10 +22,11 @@ type Row struct {
 	What       string // description of the records and conditions
 	Unit       string // unit of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
-	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
+	Goroutines int    // number of goroutines that execute the operations of a sample; default 1, see also Contender
 	MaxOps     int    // maximum number of operations in a sample, for rows that fill files; 0: no limit
 	Warm       int    // number of operations before each sample that are not measured; their records count in the tally
 	MaxCount   int    // maximum number of rounds, for long samples; 0: no limit
+	MinCPU     int    // number of processors that the row requires; default 1
 	Silent     bool   // the row requires that no record reaches the destination
 
 	Contenders []Contender
@@ -37,6 +38,8 @@ type Contender struct {
 	Name string
 	Kind Kind
 	Note string // description of its settings
+	// Goroutines replaces Row.Goroutines, for rows that compare numbers of goroutines.
+	Goroutines int
 	// Faults returns the defects of the contender's output. It is called before the measurement. A
 	// contender with defects is measured and shown, but never counts as the fastest competitor.
 	// Faults may be nil.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -24,6 +25,11 @@ func Run(row Row, o Options) (*Result, error) {
 	res := &Result{
 		Name: row.Name, What: row.What, Target: row.target(), Unit: row.Unit,
 		Reference: row.Reference, Date: time.Now().UTC().Truncate(time.Second),
+	}
+	if n := runtime.NumCPU(); n < row.MinCPU {
+		res.Status = NotMeasured
+		res.Checks = []Check{{Text: fmt.Sprintf("needs %d processors, this machine has %d", row.MinCPU, n), Status: NotMeasured}}
+		return res, nil
 	}
 	dir, err := os.MkdirTemp("", "forebay-bench-*")
 	if err != nil {

@@ -64,7 +64,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu := cpuTime()
-	elapsed, err := timed(sub, max(r.Goroutines, 1), n)
+	elapsed, err := timed(sub, cmp.Or(c.Goroutines, r.Goroutines, 1), n)
 	cpu = cpuTime() - cpu
 	runtime.ReadMemStats(&after)
 	if err != nil {
@@ -139,7 +139,7 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 		return 1, nil
 	}
 	limit := cmp.Or(r.MaxOps, 1<<30)
-	for n := min(100*max(r.Goroutines, 1), limit); ; {
+	for n := min(100*cmp.Or(c.Goroutines, r.Goroutines, 1), limit); ; {
 		s, err := measure(r, c, env, n)
 		if err != nil {
 			return 0, err
