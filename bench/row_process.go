@@ -57,12 +57,12 @@ func linesFile(env *h.Env, path string, size int) (lines int, err error) {
 	return times * lines, errors.Join(err, f.Sync(), f.Close())
 }
 
-// throughPipe returns a contender in which a program copies 1 GB of lines from its standard input
-// to the file out. The value of its samples is ns per line.
-func throughPipe(name string, kind h.Kind, note string, command func(env *h.Env, out string) (*exec.Cmd, error)) h.Contender {
+// throughPipe returns a contender in which a program copies about size bytes of lines from its
+// standard input to the file out. The value of its samples is ns per line.
+func throughPipe(name string, kind h.Kind, note string, size int, command func(env *h.Env, out string) (*exec.Cmd, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
 		path, out := filepath.Join(env.Dir, "pipe.in"), filepath.Join(env.Dir, "pipe.out")
-		lines, err := linesFile(env, path, 1_000_000_000)
+		lines, err := linesFile(env, path, size)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,16 @@ func processorTime(cmd *exec.Cmd, lines int) float64 {
 }
 
 func init() {
-	const pipe = "forebay pipe"
+	const (
+		pipe     = "forebay pipe"
+		gigabyte = 1_000_000_000
+	)
+	piping := func(encode string) func(*h.Env, string) (*exec.Cmd, error) {
+		return func(env *h.Env, out string) (*exec.Cmd, error) {
+			path, err := program(env)
+			return exec.Command(path, "pipe", "--quiet", "--encode", encode, "--to", "file:"+out), err
+		}
+	}
 	shell := func(script string) func(*h.Env, string) (*exec.Cmd, error) {
 		return func(_ *h.Env, out string) (*exec.Cmd, error) {
 			return exec.Command("sh", "-c", script, "sh", out), nil
@@ -104,15 +113,22 @@ func init() {
 	}
 	h.Register(h.Row{
 		Name: "pipe/raw-1g", What: "forebay pipe, 1 GB of lines of 300 B, from a file into a new file; the whole process, ours with a sync of the file at its end",
-		Unit: "ns/line", Reference: "cat", MaxCount: 5,
+		Unit: "ns/line", Reference: "cat", MaxCount: 5, MinCPU: 2,
 		Contenders: []h.Contender{
-			throughPipe(pipe, h.Ours, "--to file:PATH", func(env *h.Env, out string) (*exec.Cmd, error) {
-				path, err := program(env)
-				return exec.Command(path, "pipe", "--quiet", "--encode", "raw", "--to", "file:"+out), err
-			}),
-			throughPipe("cat", h.Rival, "copy_file_range, no sync", shell(`exec cat > "$1"`)),
-			throughPipe("cat, sync", h.Reference, "and a sync of the file, as we do", shell(`cat > "$1" && exec sync "$1"`)),
+			throughPipe(pipe, h.Ours, "--to file:PATH", gigabyte, piping("raw")),
+			throughPipe("cat", h.Rival, "copy_file_range, no sync", gigabyte, shell(`exec cat > "$1"`)),
+			throughPipe("cat, sync", h.Reference, "and a sync of the file, as we do", gigabyte, shell(`cat > "$1" && exec sync "$1"`)),
 		},
 		Targets: []h.Target{h.Versus(pipe, "cat", 1/0.9)},
+	}, h.Row{
+		Name: "pipe/json", What: "forebay pipe, 300 MB of JSON lines of 300 B with 12 members, from a file into a new file; the whole process",
+		Unit: "ns/line", Reference: "cat", MaxCount: 5, MinCPU: 2,
+		Contenders: []h.Contender{
+			throughPipe("json", h.Ours, "--encode json", 3*gigabyte/10, piping("json")),
+			throughPipe("logfmt", h.Ours, "--encode logfmt", 3*gigabyte/10, piping("logfmt")),
+			throughPipe("raw", h.Ours, "--encode raw", 3*gigabyte/10, piping("raw")),
+			throughPipe("cat", h.Reference, "", 3*gigabyte/10, shell(`exec cat > "$1"`)),
+		},
+		Targets: []h.Target{h.AtMost("json", h.Time, 667), h.AtMost("logfmt", h.Time, 1000)},
 	})
 }
