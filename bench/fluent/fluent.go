@@ -58,7 +58,12 @@ func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr str
 		}
 		events, bytes, posted := r.Events.Load(), r.Bytes.Load(), uint64(0)
 		sub := &h.Subject{
-			Run:   func(_, n int) { s.What.each(n, p.Post); posted += uint64(n) },
+			Run: func(_, n int) {
+				for j := range n {
+					p.Post(s.What(j))
+				}
+				posted += uint64(n)
+			},
 			Drain: func() error { return errors.Join(p.Drain(), await(events+posted)) },
 			Close: r.Close,
 		}
@@ -151,6 +156,7 @@ func Floor(addr string) (*Poster, error) {
 	return &Poster{Post: f.post, Drain: f.drain}, nil
 }
 
+// A floor is the client of Floor. post fills cur while run writes the other buffer.
 type floor struct {
 	c    net.Conn
 	mu   sync.Mutex

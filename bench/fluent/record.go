@@ -22,29 +22,14 @@ var (
 	}()
 )
 
-// A What selects the type of the posted values.
-type What uint8
+// A What returns the value of event j.
+type What func(j int) any
 
-const (
-	Struct What = iota // an Event
-	Map26              // a map with 26 strings
-	Count              // a map with one integer
-)
+// Struct returns an Event.
+func Struct(int) any { return event }
 
-// each calls post n times with values of the selected type.
-func (w What) each(n int, post func(v any)) {
-	switch w {
-	case Struct:
-		for range n {
-			post(event)
-		}
-	case Map26:
-		for range n {
-			post(wide)
-		}
-	case Count:
-		for j := range n {
-			post(map[string]any{"count": j})
-		}
-	}
-}
+// Map26 returns a map with 26 strings.
+func Map26(int) any { return wide }
+
+// Count returns a new map with one integer, because a caller builds it for each event.
+func Count(j int) any { return map[string]any{"count": j} }
