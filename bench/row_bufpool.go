@@ -18,14 +18,6 @@ type sizePattern struct {
 	sizes      []int
 }
 
-func newPool(p sizePattern, noZero bool) *bufpool.Pool {
-	pool, err := bufpool.New(bufpool.Config{SizeClasses: p.classes, NoZero: noZero})
-	if err != nil {
-		panic(err) // the harness reports the panic
-	}
-	return pool
-}
-
 // touch writes to the first and the last byte of a buffer.
 func touch(buf []byte) {
 	buf[0] = 1
@@ -37,7 +29,11 @@ func touch(buf []byte) {
 
 func ourPool(noZero bool) func(sizePattern) rivals.Run {
 	return func(p sizePattern) rivals.Run {
-		pool, mask := newPool(p, noZero), len(p.sizes)-1
+		pool, err := bufpool.New(bufpool.Config{SizeClasses: p.classes, NoZero: noZero})
+		if err != nil {
+			panic(err) // the harness reports the panic
+		}
+		mask := len(p.sizes) - 1
 		return func(_, n int) {
 			for i := range n {
 				buf, _ := pool.Get(p.sizes[i&mask])

@@ -23,7 +23,7 @@ func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer
 		w := mk(d)
 		s := &h.Subject{Run: rivals.Repeat(w, rivals.Record(size)), Drain: w.Drain,
 			Tally: func() (h.Tally, error) { return d.BySize(size) }}
-		if kind == h.Reference {
+		if kind == h.Reference { // such as mutex+copy, which delivers nothing
 			s.Tally = nil
 		}
 		return s, nil

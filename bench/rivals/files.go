@@ -1,6 +1,7 @@
 package rivals
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -77,11 +78,4 @@ func Repeat(w io.Writer, p []byte) Run {
 }
 
 // Record returns a line of n bytes.
-func Record(n int) []byte {
-	p := make([]byte, n)
-	for i := range p {
-		p[i] = 'x'
-	}
-	p[n-1] = '\n'
-	return p
-}
+func Record(n int) []byte { return append(bytes.Repeat([]byte{'x'}, n-1), '\n') }

@@ -32,7 +32,11 @@ func ViaSlog(h slog.Handler, s Scenario) Run {
 	ctx := context.Background()
 	l := slog.New(h)
 	if s == ContextTen {
-		l = slog.New(h.WithAttrs(tenAttrs()))
+		l = slog.New(h.WithAttrs([]slog.Attr{
+			slog.String("host", Host), slog.String("region", Region), slog.String("trace", Trace), slog.String("path", Path),
+			slog.Int("port", Port), slog.Int("attempt", Attempt), slog.Int64("size", Size),
+			slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed),
+		}))
 	}
 	msg, key, value := s.Strings()
 	return func(_, n int) {
@@ -64,14 +68,6 @@ func ViaSlog(h slog.Handler, s Scenario) Run {
 				l.LogAttrs(ctx, slog.LevelInfo, Text)
 			}
 		}
-	}
-}
-
-func tenAttrs() []slog.Attr {
-	return []slog.Attr{
-		slog.String("host", Host), slog.String("region", Region), slog.String("trace", Trace), slog.String("path", Path),
-		slog.Int("port", Port), slog.Int("attempt", Attempt), slog.Int64("size", Size),
-		slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed),
 	}
 }
 

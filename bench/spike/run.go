@@ -143,11 +143,7 @@ func (c *Config) Run(m mode) (*Result, error) {
 // goroutine wakes too late from its sleep, the latency counts from the wake-up.
 func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 	rng := rand.New(rand.NewPCG(seed, 100+id))
-	p := make([]byte, c.Size)
-	for i := range p {
-		p[i] = 'x'
-	}
-	p[len(p)-1] = '\n'
+	p := rivals.Record(c.Size)
 	gap := float64(time.Second) * callers / c.Rate
 	var free, woke time.Duration // end of the previous call; time of the last wake-up
 	for next := rng.Float64() * gap; time.Duration(next) < c.Duration; next += -math.Log(1-rng.Float64()) * gap {
