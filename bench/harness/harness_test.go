@@ -150,6 +150,10 @@ func TestTargetsUseReferencesOfRun(t *testing.T) {
 	if c := alone.check(&Result{Columns: r.Columns[:1]}); c.Status != NotMeasured {
 		t.Errorf("without a rival: %+v", c)
 	}
+	r.Columns[0].Invalid = []string{"no JSON"}
+	if judge(&Row{}, r); r.Status != Short {
+		t.Errorf("with invalid output of ours: row is %q: %+v", r.Status, r.Checks)
+	}
 }
 
 func TestRunReportsWhatFails(t *testing.T) {
@@ -178,19 +182,6 @@ func TestRunReportsWhatFails(t *testing.T) {
 		if other, _ := res.Column("other"); we != nil || other == nil {
 			t.Errorf("%s: the wrong contender has figures", name)
 		}
-	}
-}
-
-func TestInvalidOutputOfOursIsShort(t *testing.T) {
-	res := run(t, Row{
-		Contenders: []Contender{
-			{Name: "we", Kind: Ours, New: sleep(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
-			{Name: "other", Kind: Rival, New: sleep(10*time.Microsecond, 0)},
-		},
-		Targets: []Target{VersusFastest("we", 1)},
-	})
-	if res.Status != Short {
-		t.Errorf("row is %q: %+v", res.Status, res.Checks)
 	}
 }
 
@@ -297,55 +288,39 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	}
 
 	path := filepath.Join(t.TempDir(), "latest.json")
-	write := func(m Machine, names ...string) {
+	// runs writes results of the named rows, marked by a load, and compares the stored rows.
+	runs := func(load, want string, names ...string) {
 		t.Helper()
 		var rep Report
 		for _, n := range names {
-			rep.Rows = append(rep.Rows, &Result{Name: n, Machine: m})
+			rep.Rows = append(rep.Rows, &Result{Name: n, Machine: Machine{Load: load}})
 		}
 		if err := rep.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
-	}
-	read := func() string {
-		t.Helper()
-		rep, err := ReadReport(path)
+		stored, err := ReadReport(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var sb strings.Builder
-		for _, r := range rep.Rows {
-			sb.WriteString(r.Name + r.Machine.Load + " ")
+		got := ""
+		for _, r := range stored.Rows {
+			got += r.Name + r.Machine.Load + " "
 		}
-		return sb.String()
+		if got != want {
+			t.Errorf("after the run of %v: %q, want %q", names, got, want)
+		}
 	}
-	m := Machine{Load: "1"}
-	write(m, "c", "a")
-	m.Load = "2"
-	write(m, "b", "c")
-	if got := read(); got != "a1 b2 c2 " {
-		t.Errorf("after a second run: %q", got)
-	}
-	m.Load = "3"
-	write(m, "b")
-	if got := read(); got != "a1 b3 c2 " {
-		t.Errorf("after a third run: %q", got)
-	}
+	runs("1", "c1 a1 ", "c", "a")
+	runs("2", "a1 b2 c2 ", "b", "c")
+	runs("3", "a1 b3 c2 ", "b")
 	// A report keeps rows of other programs. It drops rows of this program that are no longer
 	// registered.
 	registry = nil
 	Register(row("other/a"), row("other/b"))
-	write(m, "other/b", "other/a")
-	if got := read(); got != "other/a3 other/b3 a1 b3 c2 " {
-		t.Errorf("after a run of another program: %q", got)
-	}
+	runs("4", "other/a4 other/b4 a1 b3 c2 ", "other/b", "other/a")
 	registry = nil
 	Register(row("other/b"))
-	m.Load = "4"
-	write(m, "other/b")
-	if got := read(); got != "other/b4 a1 b3 c2 " {
-		t.Errorf("after a row has gone: %q", got)
-	}
+	runs("5", "other/b5 a1 b3 c2 ", "other/b")
 	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
