@@ -91,15 +91,12 @@ func run(results, readme, chart string) error {
 
 // find returns the line for the measured row with the given name.
 func find(all []*harness.Result, name string) (line, error) {
-	i := slices.IndexFunc(all, func(r *harness.Result) bool { return r.Name == name })
-	if i < 0 {
-		return line{}, fmt.Errorf("row %s is missing; run make bench ROWS='^%s$'", name, name)
+	for _, r := range all {
+		if l, ok := compare(r); ok && r.Name == name {
+			return l, nil
+		}
 	}
-	l, ok := compare(all[i])
-	if !ok {
-		return line{}, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
-	}
-	return l, nil
+	return line{}, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
 }
 
 // compare compares forebay's first contender with the best competitor whose output is valid. It

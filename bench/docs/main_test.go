@@ -38,9 +38,9 @@ func TestMissingResultsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	page, results := filepath.Join(dir, "README.md"), filepath.Join(dir, "latest.json")
 	for _, tt := range []struct{ page, results, want string }{
-		{"no marks", "{}", "row json/two is missing"},
+		{"no marks", "{}", "row json/two has no figures"},
 		{"no marks", "{", "unexpected end of JSON"},
-		{"no marks", `{"rows":[{"name":"json/two"}]}`, "has no figures of ours and a rival"},
+		{"no marks", `{"rows":[{"name":"json/two"}]}`, "row json/two has no figures"},
 	} {
 		for path, text := range map[string]string{page: tt.page, results: tt.results} {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

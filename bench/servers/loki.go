@@ -22,7 +22,7 @@ const (
 )
 
 // throughHandler returns a loop that passes prebuilt records to a slog.Handler.
-func throughHandler(hd slog.Handler, recs []slog.Record) func(int, int) {
+func throughHandler[H slog.Handler](hd H, recs []slog.Record) func(int, int) {
 	ctx := context.Background()
 	return func(_, n int) {
 		for i := range n {
@@ -55,11 +55,6 @@ func toLoki(name, note string, exception bool, loop func(*forebay.Router, []slog
 			return h.Tally{Records: delivered, Bytes: s.bytes.Load()}, nil
 		}}, nil
 	}}
-}
-
-// routerAsHandler logs through the Router as a slog.Handler.
-func routerAsHandler(r *forebay.Router, recs []slog.Record) func(int, int) {
-	return throughHandler(r, recs)
 }
 
 // throughLogger logs the attributes of the records through a forebay.Logger.
@@ -173,7 +168,7 @@ func init() {
 		row := h.Row{
 			Name: r.name, What: "10000 prebuilt events, one stream, proto and snappy, new logger, until closed",
 			Reference: "loki-client-go", MaxOps: distinct,
-			Contenders: []h.Contender{toLoki(name, "slog.Handler, prebuilt slog.Records", r.exception, routerAsHandler),
+			Contenders: []h.Contender{toLoki(name, "slog.Handler, prebuilt slog.Records", r.exception, throughHandler[*forebay.Router]),
 				toLoki("native", "forebay.Logger, prebuilt attributes", r.exception, throughLogger),
 				lokiRival("loki-client-go", "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", r.exception, linesOfJSONHandler)},
 			Targets: []h.Target{h.Versus("native", "loki-client-go", r.factor), h.AtMost(name, h.Allocs, 0.02), h.AtMost("native", h.Allocs, 0.02),
