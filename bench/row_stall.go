@@ -91,7 +91,7 @@ func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Na
 		Sample: func(env *h.Env) (*h.Sample, error) {
 			dst := &stalling{every: load.every}
 			sub := mk(dst)
-			runtime.GC()
+			runtime.GC() // so that a collection of earlier garbage does not delay the calls
 			hists := make([]*hdrhistogram.Histogram, load.count)
 			var wg sync.WaitGroup
 			for i := range hists {

@@ -91,7 +91,13 @@ func (r *Result) Print(w io.Writer) {
 		return cmp.Compare(len(b.Values), len(a.Values))
 	})
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	keys := r.moreKeys()
+	named := map[string]bool{} // further figures of any contender
+	for i := range cols {
+		for k := range cols[i].More {
+			named[k] = true
+		}
+	}
+	keys := slices.Sorted(maps.Keys(named))
 	fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tcpu ns\tB/op\tallocs\tB/record\t", r.Unit)
 	for _, k := range keys {
 		fmt.Fprintf(tw, "%s\t", k)
@@ -118,16 +124,6 @@ func (r *Result) Print(w io.Writer) {
 			fmt.Fprintf(w, "      %s\n", c.Aside)
 		}
 	}
-}
-
-func (r *Result) moreKeys() []string {
-	keys := map[string]bool{}
-	for i := range r.Columns {
-		for k := range r.Columns[i].More {
-			keys[k] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(keys))
 }
 
 func printColumn(w io.Writer, c *Column, keys []string, ref string) {

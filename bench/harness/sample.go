@@ -59,7 +59,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	if r.Warm > 0 {
 		sub.Run(0, r.Warm)
 	}
-	runtime.GC()
+	runtime.GC() // a sample does not pay for the garbage of the one before
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -119,7 +119,7 @@ func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 		return time.Since(start), err
 	}
 	var wg sync.WaitGroup
-	gate := make(chan struct{})
+	gate := make(chan struct{}) // opens when the clock starts
 	for g := range goroutines {
 		wg.Go(func() {
 			<-gate

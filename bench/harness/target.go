@@ -132,7 +132,7 @@ func ZeroAllocs(ours string) Target { return AtMost(ours, Allocs, AllocsSlack) }
 
 // AtMost requires that the metric of the contender named ours is at most limit.
 func AtMost(ours string, m Metric, limit float64) Target {
-	return Target{fmt.Sprintf("%s%s ≤ %.3g", ours, m.name, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
+	return Target{fmt.Sprintf("%s%s ≤ %g", ours, m.name, limit), limit, []string{ours}, func(_ *Result, c []*Column) measurement {
 		got := m.of(c[0])
 		return measurement{got: got, text: figure(got)}
 	}}
@@ -141,7 +141,7 @@ func AtMost(ours string, m Metric, limit float64) Target {
 // Above requires that the metric of the contender named ours exceeds that of the one named ref by at
 // most extra.
 func Above(ours, ref string, m Metric, extra float64) Target {
-	return Target{fmt.Sprintf("%s%s ≤ %s + %.3g", ours, m.name, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
+	return Target{fmt.Sprintf("%s%s ≤ %s + %g", ours, m.name, ref, extra), extra, []string{ours, ref}, func(_ *Result, c []*Column) measurement {
 		got, of := m.of(c[0]), m.of(c[1])
 		return measurement{got: got - of, text: figure(got) + " and " + figure(of)}
 	}}
