@@ -171,8 +171,8 @@ func (k *intake) sendNow(l lease) {
 	lf, size := o.life, b.Bytes()
 	returned := false
 	defer func() {
-		if !returned { // runtime.Goexit: the next session gets the batch
-			k.add(time.Now(), l)
+		if !returned { // runtime.Goexit: the session ends, and the next one gets the batch
+			k.addSent(l)
 		}
 	}()
 	err := lf.make(func() error { return lf.sess.Send(b) })
@@ -186,11 +186,16 @@ func (k *intake) sendNow(l lease) {
 		l.Release()
 		return
 	}
+	lf.sent(k.addSent(l), err)
+}
+
+// addSent adds l to the machine as a batch that was sent.
+func (k *intake) addSent(l lease) *entry {
 	now := time.Now()
 	e := k.add(now, l)
-	o.m.sess.give(now, e, poison.Queued)
-	e.out = b // the batch that the session has answered
-	lf.sent(e, err)
+	k.o.m.sess.give(now, e, poison.Queued)
+	e.out = l.Batch() // the batch that the session answers
+	return e
 }
 
 // leasedRecords returns the number of records in a leased batch, without gap markers. A batch with

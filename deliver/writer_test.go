@@ -730,3 +730,30 @@ func (s forgetfulSession) Send(b *batch.Batch) error {
 }
 
 func (s forgetfulSession) Close() { s.d.closes++ }
+
+// Records of a Send that has not returned normally may have arrived. If Close drops them, it reports
+// them as unknown.
+func TestCloseAfterAbortedSend(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
+		bubble.Test(t, func(t *testing.T) {
+			calls := 0
+			out := mustOutput(t, SendFunc(Traits{Inline: true}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+				switch calls++; calls {
+				case 1:
+					return batch.Outcome{}
+				case 2:
+					leave()
+				}
+				return batch.FailedOutcome(testkit.ErrDown)
+			}), shortDelays(slab.Options{}))
+			mustLines(t, out, 0, 3, 10)
+			if err := out.Flush(t.Context()); err != nil {
+				t.Error(name, err)
+			}
+			mustLines(t, out, 3, 8, 10)
+			if rep, err := out.Shutdown(t.Context()); err == nil || rep.Delivered != 3 || rep.Unknown != 5 || calls < 3 {
+				t.Errorf("%s: %d calls, %d unknown: %s: %v", name, calls, rep.Unknown, rep.Account, err)
+			}
+		})
+	}
+}
