@@ -25,6 +25,7 @@ type driver struct {
 	// makes the calls of the session.
 	calls ctxLock
 
+	ended   atomic.Bool   // Close of the destination was or is about to be called; no Flush or Sync follows
 	panics  atomic.Uint64 // number of calls that panicked or called runtime.Goexit
 	broken  atomic.Bool   // a panic was reported, and no batch was accepted since
 	flushed atomic.Uint64 // value of delivered before the last successful Flush of the destination
@@ -36,13 +37,17 @@ func newDriver(dest Destination, ev *callback.Reporter, delivered func() uint64)
 
 // command waits until no call is in progress and then calls f, which calls the destination. It
 // returns when f has returned or ctx has ended. If f hangs, the lock stays acquired, so that the
-// destination is not called again.
+// destination is not called again. After the last calls of the destination (see end), command
+// returns errClosed.
 func (d *driver) command(ctx context.Context, f func() error) error {
 	if err := d.calls.acquire(ctx); err != nil {
 		return err
 	}
 	return within(ctx, func() error {
 		defer d.calls.release()
+		if d.ended.Load() {
+			return errClosed
+		}
 		return d.contain(f)
 	})
 }
@@ -151,18 +156,22 @@ func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 }
 
 // endNow calls the destination's methods Flush, Sync (unless ctx has ended) and Close, as far as
-// they exist. If a call hangs, endNow calls only Close, which may end the hanging call.
+// they exist. If a call hangs, endNow calls only Close, which may end the hanging call. A call hangs
+// if it has not returned within half of closeGrace after the end of ctx.
 func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return d.contain(f) })
 	}
-	if idle && d.calls.acquire(ctx) == nil {
+	patient, cancel := closetime.Later(ctx, closeGrace/2)
+	defer cancel()
+	if idle && d.calls.acquire(patient) == nil {
 		defer d.calls.release()
 		e.flush = call(func() error { return d.flushNow(ctx) })
 		if s, ok := d.dest.(syncer); ok && ctx.Err() == nil {
 			e.sync = call(s.Sync)
 		}
 	}
+	d.ended.Store(true)
 	if c, ok := d.dest.(closer); ok {
 		e.close = call(func() error { return c.Close(ctx) })
 	}

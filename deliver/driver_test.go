@@ -7,10 +7,12 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -147,6 +149,25 @@ func TestCallsOfADriverDoNotOverlap(t *testing.T) {
 		}
 		if n := d.seen.Load(); n > 0 || d.syncs.Load() < 100 {
 			t.Errorf("%d calls overlapped another one, %d syncs", n, d.syncs.Load())
+		}
+	})
+}
+
+// Close is the last call of a driver. It does not overlap a call that returns shortly after the time
+// of the Close is over, and a later Flush or Sync makes no call.
+func TestCloseIsTheLastCallOfADriver(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dest := &overlaps{peer: newPeer(1, testkit.Rand(testkit.Seed(t)), 0)}
+		d := newDriver(dest, new(callback.Reporter), func() uint64 { return 0 })
+		go func() { _ = d.flush(context.Background()) }()
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.end(ended, true).err(); err != nil || dest.seen.Load() > 0 {
+			t.Errorf("%v, %d calls overlapped another one", err, dest.seen.Load())
+		}
+		if err := d.sync(t.Context()); err != errClosed || dest.syncs.Load() > 0 {
+			t.Errorf("Sync after Close: %v, %d calls", err, dest.syncs.Load())
 		}
 	})
 }

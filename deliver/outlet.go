@@ -351,10 +351,12 @@ func (o *outlet) Flush(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	if o.end.begun.Load() {
-		return o.awaitEnd(ctx)
+	if !o.end.begun.Load() {
+		if err = o.driver.flush(ctx); err != errClosed {
+			return err
+		}
 	}
-	return o.driver.flush(ctx)
+	return o.awaitEnd(ctx)
 }
 
 // commit waits until everything accepted before the call is delivered, accounted for or in the
@@ -413,7 +415,11 @@ func (o *outlet) Sync(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, o.spooling.sync(ctx), o.driver.sync(ctx))
+	err = errors.Join(err, o.spooling.sync(ctx))
+	if e := o.driver.sync(ctx); e != errClosed {
+		return errors.Join(err, e)
+	}
+	return errors.Join(err, o.awaitEnd(ctx))
 }
 
 // publish stores a snapshot of the machine for Stats.
