@@ -50,8 +50,9 @@ func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // shortens the delays before the machine learns that the log has ended
 	o.awaitLoop(ctx)
+	done := isClosed(o.done) // read first: if a Send returns after led.close, its records count as unknown
 	unknown := o.led.close() // not by the loop, which may hang in the spool or in an inline driver
-	unknown += o.intake.log.End(ctx, isClosed(o.done))
+	unknown += o.intake.log.End(ctx, done)
 	o.giveUp()
 	o.dead.wait(ctx)
 	last := o.driver.end(ctx, isClosed(o.done))
