@@ -352,7 +352,7 @@ func (o *outlet) Flush(ctx context.Context) error {
 		return nil
 	}
 	if !o.end.begun.Load() {
-		if err = o.driver.flush(ctx); err != errClosed {
+		if err = o.driver.flush(ctx); err != errClosed { // otherwise Close has begun in the meantime
 			return err
 		}
 	}
@@ -416,7 +416,7 @@ func (o *outlet) Sync(ctx context.Context) error {
 		return err
 	}
 	err = errors.Join(err, o.spooling.sync(ctx))
-	if e := o.driver.sync(ctx); e != errClosed {
+	if e := o.driver.sync(ctx); e != errClosed { // as in Flush
 		return errors.Join(err, e)
 	}
 	return errors.Join(err, o.awaitEnd(ctx))
