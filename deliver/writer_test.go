@@ -757,3 +757,31 @@ func TestCloseAfterAbortedSend(t *testing.T) {
 		})
 	}
 }
+
+// Recovered records that the destination accepts during Close are not sent again by the next
+// process, even if the time of Close is over.
+func TestRecordsRecoveredDuringCloseArriveOnce(t *testing.T) {
+	o := shortDelays(slab.Options{FlushInterval: -1})
+	o.CrashDir = t.TempDir()
+	bubble.Test(t, func(t *testing.T) {
+		open := func(answer func() batch.Outcome) *Output {
+			return mustOutput(t, SendFunc(Traits{Inline: true}, func(context.Context, *batch.Batch) batch.Outcome { return answer() }), o)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		out := open(func() batch.Outcome { return batch.FailedOutcome(testkit.ErrDown) })
+		mustLines(t, out, 0, 5, 10)
+		if rep, err := out.Shutdown(ended); err != nil || rep.Kept() != 5 {
+			t.Fatal(rep, err)
+		}
+		out = open(func() batch.Outcome { time.Sleep(closeGrace / 2); return batch.Outcome{} })
+		synctest.Wait()
+		if rep, err := out.Shutdown(ended); err != nil || rep.Recovered != 5 || rep.Delivered != 5 {
+			t.Fatal(rep, err)
+		}
+		out = open(func() batch.Outcome { return batch.Outcome{} })
+		if rep, err := out.Shutdown(t.Context()); err != nil || rep.Recovered != 0 {
+			t.Fatal(rep, err)
+		}
+	})
+}

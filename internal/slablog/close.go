@@ -73,9 +73,7 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 // after the last call of Next.
 func (l *Log) Leave() {
 	s := l.reader.store
-	for _, o := range s.found.files { // these records were not delivered and stay for the next process
-		o.Close()
-	}
+	s.found.leave()
 	if c := s.crash; c != nil {
 		s.lock()
 		c.file.Leave()
@@ -87,9 +85,9 @@ func (l *Log) Leave() {
 // lease has open records.
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	for _, l := range s.leases.list {
-		if l.found { // the records of a dead process stay in its file
+		if l.found && l.open > 0 { // the records of a dead process stay in its file
 			s.found.left += l.open
-			l.open = 0
+			s.found.cut, l.open = true, 0
 		}
 	}
 	leased, unread := s.leases.openLocked(), int(s.pendingSlabLocked())

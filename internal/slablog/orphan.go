@@ -2,6 +2,7 @@ package slablog
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -9,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// found contains the files of dead processes. store.mu guards files, left and stats.
+// found contains the files of dead processes. store.mu guards files, left, cut and stats.
 type found struct {
 	store *store
 
@@ -18,6 +19,7 @@ type found struct {
 	files []*orphan
 	// left is the number of records of dead processes that are neither settled nor leased.
 	left  int
+	cut   bool // Log.End has returned an unsettled lease to its file
 	stats slab.CrashRecovery
 	// err is the reason why the slabs are on the heap despite Options.Crash.
 	err error
@@ -177,6 +179,23 @@ func (f *found) next(lim batch.Limits) *Lease {
 	s.leases.list = append(s.leases.list, l)
 	f.left -= l.open
 	return l
+}
+
+// leave closes the files, whose unsettled records stay for the next process. If the last lease is
+// settled, leave first stores that, because next is not called again.
+func (f *found) leave() {
+	f.store.lock()
+	settled := !f.cut && !slices.ContainsFunc(f.store.leases.list, func(l *Lease) bool { return l.found && l.open > 0 })
+	f.store.unlock()
+	for _, o := range f.files {
+		if settled && o.Image != nil && o.Offered() > 0 {
+			if o.Persist(o.Offered()); o.Done() {
+				o.Finish()
+				continue
+			}
+		}
+		o.Close()
+	}
 }
 
 // loadOrphan reads the current file again, which another program may have changed since it was
