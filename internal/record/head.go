@@ -171,6 +171,9 @@ func (h *head) closed(i int) int {
 	if open == '(' {
 		shut = ')'
 	}
+	if bytes.IndexByte(h.b[i:], shut) < 0 { // usual for a line of JSON that is read as text
+		return 0
+	}
 	for ; i < len(h.b); i++ {
 		switch h.b[i] {
 		case open:
