@@ -13,8 +13,10 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
 // A Share of n percent selects exactly n of 100 chunks, evenly distributed.
@@ -80,6 +82,34 @@ func TestSlowConnLimitsReading(t *testing.T) {
 			t.Errorf("Close takes %v", took)
 		}
 	})
+}
+
+// --slow is a limit, and TCP is not slower than the limit. At this limit, the message takes 16 ms.
+// The time allowed for it is the time that a receive buffer of 4 KiB would need.
+func TestSlowReaderReachesItsLimit(t *testing.T) {
+	l := input.ForwardListener()
+	l.On, l.Value = true, "0"
+	var out bytes.Buffer
+	r := &input.Receiver{C: &input.ListenConfig{Slow: 64 << 20, Listeners: []*input.Listener{l}}, Sink: new(listentest.Sink), Reporter: input.NewReporter(&out)}
+	if err := r.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close(t.Context())
+	c, err := net.Dial("tcp", strings.TrimSpace(strings.TrimPrefix(out.String(), "forebay: listening for Forward on ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	msg := append(msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "tag"), 1)
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 1<<20))
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "chunk"), "c")
+	if _, err := c.Write(msg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Errorf("no acknowledgement: %v", err)
+	}
 }
 
 // Only a limited number of messages about refused clients is printed, so that clients cannot fill
