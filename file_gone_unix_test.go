@@ -82,7 +82,7 @@ func TestFileIsGone(t *testing.T) {
 				opts := []forebay.OutputOption{forebay.OnError(events.note)}
 				o := &file.Options{MakeDirs: tt.makeDirs, OnError: func(err error) { events.note(batch.Event{Op: "file", Err: err}) }}
 				if rotates {
-					o.RotateBytes = 1 << 10 // the file rotates between the last records
+					o.RotateBytes = 4 << 10 // the file rotates between the last records
 				}
 				var output forebay.OutputSpec
 				if tt.makeDirs {
@@ -103,7 +103,7 @@ func TestFileIsGone(t *testing.T) {
 				}
 				log := func(n int) {
 					t.Helper()
-					l.Info("m", slog.Int("n", n))
+					l.Info(strings.Repeat("m", 400), slog.Int("n", n))
 					if tt.noDir && !tt.moved {
 						return
 					}

@@ -83,7 +83,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 			"output 9 (forebay.Writer): CloseWriter: the writer (io.discard) has no method Close; leave it out", "output 10 (forebay.Writer): CloseWriter: the writer (io.discard) has no method Close",
 		}, false},
 		{[]forebay.Option{
-			forebay.File("a.log", forebay.Rotate(0, 1)), forebay.File("b.log", forebay.Rotate(1, -1)), forebay.File("c.log", forebay.RotateEvery(1, 0)),
+			forebay.File("a.log", forebay.Rotate(100, 1)), forebay.File("b.log", forebay.Rotate(4<<10, -1)), forebay.File("c.log", forebay.RotateEvery(1, 0)),
 			forebay.File("d.log", forebay.Compress("rar")), forebay.File("e.log", forebay.WhenFull("panic")), forebay.File("f.log", forebay.WhenFull("spill")),
 			forebay.File("g.log", forebay.Buffer(1)), forebay.File("h.log", forebay.Delivery(nil)), forebay.File("i.log", nil),
 			forebay.File("j.log", forebay.Level(nil)), forebay.File("k.log", forebay.Level(nilVar)), forebay.File("l.log", forebay.Encoder(nil)),
@@ -92,7 +92,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 			netsink.To("tcp://h:1", forebay.Configure[netsink.Config](nil)), fluent.To("h", "t", forebay.Encoder(encode.JSON(nil))),
 			loki.To("http://h", loki.Label("a", "b"), forebay.Encoder(encode.JSON(&encode.Options{Level: "loud"}))),
 		}, []string{
-			"output 1 (forebay.File): forebay.Rotate: 0 bytes", "output 2 (forebay.File): forebay.Rotate: -1 old files", "output 3 (forebay.File): forebay.RotateEvery: 1ns is too short",
+			"output 1 (forebay.File): forebay.Rotate: 100 bytes is too small for a file; give its maximum size in bytes, 4096 or more, such as 100<<20 for 100 MiB", "output 2 (forebay.File): forebay.Rotate: -1 old files", "output 3 (forebay.File): forebay.RotateEvery: 1ns is too short",
 			`output 4 (forebay.File): forebay.Compress: "rar"`, "output 5 (forebay.File): forebay.WhenFull: slab: ", `output 6 (forebay.File): WhenFull is "spill", but there is no Spool; add Spool(dir)`,
 			"output 7 (forebay.File): forebay.Buffer: 1 bytes are too few", "output 8 (forebay.File): forebay.Delivery: the function is nil", "output 9 (forebay.File): an option is nil",
 			"output 10 (forebay.File): the level is a nil", "output 11 (forebay.File): the level is a nil *slog.LevelVar", "output 12 (forebay.File): the encoder is nil",

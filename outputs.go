@@ -10,6 +10,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // Console returns an output of human-readable lines to w, in color if w is a terminal. w is
@@ -115,13 +116,14 @@ func openFile(c *logFile, s *Setup) (deliver.Destination, error) {
 }
 
 // Rotate starts a new file before the current one would exceed maxBytes, and keeps the given
-// number of old files (0: all). Only a single record larger than maxBytes makes a file exceed
+// number of old files (0: all). The unit of maxBytes is the byte: Rotate(100<<20, 7) keeps files of
+// 100 MiB. The minimum is 4 KiB. Only a single record larger than maxBytes makes a file exceed
 // maxBytes. By default the file does not rotate because of its size.
 func Rotate(maxBytes int64, keep int) OutputOption {
 	return DriverOption("forebay.Rotate", func(c *logFile) error {
 		var err error
-		if maxBytes <= 0 {
-			err = fmt.Errorf("%d bytes is not a file size; give the maximum size of a file", maxBytes)
+		if maxBytes < units.MinFileSize {
+			err = fmt.Errorf("%d bytes is too small for a file; give its maximum size in bytes, %d or more, such as 100<<20 for 100 MiB", maxBytes, units.MinFileSize)
 		} else {
 			c.RotateBytes = maxBytes
 		}

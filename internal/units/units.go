@@ -21,6 +21,10 @@ var suffixes = map[string]float64{
 	"t": 1 << 40, "ti": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
+// MinFileSize is the minimum size, in bytes, at which a log file may rotate. A smaller size is a
+// mistake: usually its unit is missing, as in 100 for 100 MiB.
+const MinFileSize = 4 << 10
+
 // ParseSize parses a number of bytes such as "65536", "64KiB", "64k" or "1.5 MB".
 func ParseSize(s string) (int64, error) {
 	num, unit := split(s)

@@ -24,10 +24,6 @@ import (
 // half is written.
 const fileMemory = 1 << 20
 
-// minRotate is the minimum of --rotate-size. If a user gives a smaller number, the unit MiB is
-// probably missing.
-const minRotate = 4 << 10
-
 // fileDest is the destination file:PATH.
 type fileDest struct{}
 
@@ -113,8 +109,8 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	if o.RotateBytes == 0 && o.RotateEvery == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
 		return nil, errors.New("--keep, --keep-for and --compress need --rotate-size or --rotate-every: they apply to rotated files")
 	}
-	if o.RotateBytes != 0 && o.RotateBytes < minRotate {
-		return nil, fmt.Errorf("--rotate-size %s is too small: use %s or more, such as 100MiB", units.FlagSize(o.RotateBytes), units.FlagSize(minRotate))
+	if o.RotateBytes != 0 && o.RotateBytes < units.MinFileSize {
+		return nil, fmt.Errorf("--rotate-size %s is too small: use %s or more, such as 100MiB", units.FlagSize(o.RotateBytes), units.FlagSize(units.MinFileSize))
 	}
 	if o.RotateEvery != 0 && o.RotateEvery < time.Second {
 		return nil, fmt.Errorf("--rotate-every %s is too short: use a second or more", o.RotateEvery)
