@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -76,11 +77,14 @@ func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	if ways > 1 {
 		return c, errors.New("--user, --creds-file, --nkey-file and --token-file exclude each other: use one")
 	}
-	for _, f := range []struct{ name, path string }{{"--creds-file", c.Credentials}, {"--nkey-file", c.NKey}, {"--token-file", t.Text("token-file")}} {
+	for _, f := range []struct {
+		name, path string
+		read       func(path string) (string, error)
+	}{{"--creds-file", c.Credentials, readText}, {"--nkey-file", c.NKey, readText}, {"--token-file", t.Text("token-file"), secrets.ReadFile}} {
 		if f.path == "" {
 			continue
 		}
-		text, err := secrets.ReadFile(f.path)
+		text, err := f.read(f.path)
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", f.name, err)
 		}
@@ -132,6 +136,12 @@ func openFromNATS(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 		return nil, plainNATS(err)
 	}
 	return fromnats.New(from, sink), nil
+}
+
+// readText returns the text of a file, which may have several lines.
+func readText(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return string(text), err
 }
 
 // plainNATS returns the first line of an error of package jetstream, in which names of options

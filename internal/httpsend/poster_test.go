@@ -150,7 +150,7 @@ func TestTokenFileIsReread(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		post(200, false)
 	})
-	for text, want := range map[string]string{"": "is empty or has several lines", "a\nb": "is empty or has several lines"} {
+	for text, want := range map[string]string{"": "is empty or has NUL bytes", "\x00": "is empty or has NUL bytes", "a\nb": "it has several lines"} {
 		file := filepath.Join(t.TempDir(), "token")
 		os.WriteFile(file, []byte(text), 0o600)
 		if _, err := NewPoster(Options{Who: "pkg", URL: &url.URL{}, HTTP: httpclient.Options{BearerTokenFile: file}}); err == nil || !strings.Contains(err.Error(), want) {

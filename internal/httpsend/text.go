@@ -102,8 +102,8 @@ func ReadToken(who, path string) (string, error) {
 		return "", fmt.Errorf("%s: cannot read bearer_token_file: %w", who, err)
 	}
 	t := strings.TrimSpace(text)
-	if t == "" || strings.ContainsAny(t, "\r\n\x00") {
-		return "", fmt.Errorf("%s: cannot use bearer_token_file %s: it is empty or has several lines", who, path)
+	if t == "" || strings.Contains(t, "\x00") {
+		return "", fmt.Errorf("%s: cannot use bearer_token_file %s: it is empty or has NUL bytes", who, path)
 	}
 	return t, nil
 }

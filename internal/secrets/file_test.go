@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,7 +17,6 @@ func TestReadFileRemovesMarkAndNewlines(t *testing.T) {
 		"\ufeffx\r\n":   "x",
 		"\ufeff\ufeffx": "\ufeffx",
 		"x\ufeff":       "x\ufeff",
-		"two\nlines\n":  "two\nlines",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -27,5 +27,13 @@ func TestReadFileRemovesMarkAndNewlines(t *testing.T) {
 	}
 	if _, err := ReadFile(path + "x"); !os.IsNotExist(err) {
 		t.Error(err)
+	}
+	for _, text := range []string{"two\nlines", "two\nlines\n", "two\rlines", "# comment\r\nsecret\r\n", "\nsecret"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadFile(path); got != "" || !errors.Is(err, errSeveralLines) {
+			t.Errorf("%q is read as %q; %v", text, got, err)
+		}
 	}
 }

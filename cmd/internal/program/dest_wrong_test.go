@@ -16,6 +16,8 @@ func TestExitCodeOfOptions(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	os.WriteFile(empty, nil, 0o600)
+	lines := filepath.Join(dir, "lines")
+	os.WriteFile(lines, []byte("pw\nother\n"), 0o600)
 	for _, tt := range []struct {
 		code int
 		args string
@@ -53,6 +55,9 @@ func TestExitCodeOfOptions(t *testing.T) {
 		{exit.ConfigCode, "--to file:/dev/null --fsync"},
 		{exit.ConfigCode, "--to loki://h --bearer-token-file /none --label a:b"},
 		{exit.ConfigCode, "--to loki://h --user u --password-file /none"},
+		{exit.ConfigCode, "--to loki://h --label app:x --user u --password-file " + lines},
+		{exit.ConfigCode, "--to http://h --user u --password-file " + lines},
+		{exit.ConfigCode, "--to forward://h --shared-key-file " + lines},
 		{exit.ConfigCode, "--to forward://h --user u --shared-key-file /none"},
 		{exit.ConfigCode, "--to loki+https://h --tls-ca /none"},
 		{exit.ConfigCode, "--to otlps://h --tls-ca " + empty},
