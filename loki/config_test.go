@@ -60,7 +60,7 @@ func TestConfigErrorsNameFieldAndRemedy(t *testing.T) {
 		"trace_id is":                                func(c *Config) { c.TraceID = "no" },
 		"wire is":                                    func(c *Config) { c.Wire = "xml" },
 		"tenant: it is . or ..":                      func(c *Config) { c.Tenant = ".." },
-		"authentication: use one of":                 func(c *Config) { c.HTTP.Username, c.HTTP.BearerToken = "u", "t" },
+		"bearer_token and username with password":    func(c *Config) { c.HTTP.Username, c.HTTP.BearerToken = "u", "t" },
 		"give X-Scope-OrgID as tenant":               func(c *Config) { c.HTTP.Headers = map[string]string{"x-scope-orgid": "t"} },
 		"is not a header name":                       func(c *Config) { c.HTTP.Headers = map[string]string{"a": "b\r\nc: d"} },
 		"cert_file and key_file belong together":     func(c *Config) { c.HTTP.TLS.CertFile = "x" },

@@ -345,10 +345,13 @@ func (p *Poster) Close() {
 
 // Check calls the function bad for each invalid field of h, with a remedy. It reads no files.
 func Check(h *httpclient.Options, bad func(format string, args ...any)) {
-	methods := 0
-	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {
-		if given {
-			methods++
+	var methods []string
+	for _, m := range []struct {
+		given bool
+		name  string
+	}{{h.BearerToken != "", "bearer_token"}, {h.BearerTokenFile != "", "bearer_token_file"}, {h.Username != "" || h.Password != "", "username with password"}} {
+		if m.given {
+			methods = append(methods, m.name)
 		}
 	}
 	for name, value := range h.Headers {
@@ -357,14 +360,14 @@ func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
 			bad("headers: %s is set by the client; leave it out", canonical)
 		case "Authorization":
-			methods++
+			methods = append(methods, "the header Authorization")
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
 			bad("headers: %.40q is not a header name", name)
 		}
 	}
-	if methods > 1 {
-		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
+	if len(methods) > 1 {
+		bad("authentication: %s are given; use one of them", strings.Join(methods, " and "))
 	}
 	if strings.ContainsAny(h.BearerToken, "\r\n\x00") {
 		bad("bearer_token: it contains a newline")
