@@ -61,8 +61,10 @@ chunk, a push to Loki or a syslog message:
   --stall waits before it accepts each chunk. --slow limits the bytes per second that are
   read from each connection. --reset and --reject refuse P percent of the chunks. --reset
   resets the connection. --reject answers Loki clients with 429 and 500 in turn, and does not
-  answer Forward clients. The refused chunks are evenly spread: 25 refuses every fourth one.
-  syslog has no answers, so refused messages are lost.
+  answer Forward clients, which then wait for their time limit (forebay: 30s). The refused chunks
+  are evenly spread: 25 refuses every fourth one. syslog has no answers, so refused messages are
+  lost. A client that ends before it has an answer loses lines: give forebay pipe a longer
+  --drain-timeout, or a --spool.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive
