@@ -339,8 +339,9 @@ func WhenFull(policy string) OutputOption {
 	})
 }
 
-// Buffer sets the memory of the output in bytes. The default is 512 KiB, and 4 MiB for loki.To
-// and fluent.To. slab.Plan computes the size that absorbs a given stall.
+// Buffer sets the memory of the output in bytes. The default is 512 KiB for the outputs of this
+// package and netsink, and 4 MiB for those of other packages. slab.Plan computes the size that
+// absorbs a given stall.
 func Buffer(bytes int) OutputOption {
 	return deliverySetting("forebay.Buffer", func(o *deliver.OutputOptions) error {
 		if least := 2 * layout.MinSlabBytes; bytes < least {

@@ -57,7 +57,7 @@ var Options = []*Option{
 	{Name: "slab-size", Go: "slab.Options.SlabBytes", General: true, Usage: "size of one slab of memory and of one write",
 		Initial: func() Value { return &Size{layout.DefaultSlabBytes, layout.MinSlabBytes, layout.MaxSlabBytes} }},
 	{Name: "slabs", Go: "slab.Options.SlabCount", General: true,
-		Usage:   "number `N` of slabs, see forebay size; if this and --slab-size are not given, 16 for file: and 64 for loki:",
+		Usage:   "number `N` of slabs, see forebay size; if this and --slab-size are not given, 16 for file: and 64 for loki:, otlp: and http:",
 		Initial: func() Value { return &Count{8, 2, layout.MaxSlabCount, " (one is filled while the other is written)"} }},
 	{Name: "flush-interval", Go: "slab.Options.FlushInterval", General: true, Usage: "maximum time that a line waits for its slab to fill; if not given, 1s for loki:",
 		Initial: func() Value { return newDuration(pipeFlush) }},
