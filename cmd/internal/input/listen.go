@@ -20,6 +20,9 @@ type Listen struct {
 	c *ListenConfig
 }
 
+// OpenFiles is the same as [ListenConfig.OpenFiles].
+func (n *Listen) OpenFiles(prefix string) []string { return n.c.OpenFiles(prefix) }
+
 // A listenSource passes the records of a listener to the outputs. The listener calls Put and Commit
 // on many goroutines.
 type listenSource struct {

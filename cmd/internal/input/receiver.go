@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -358,6 +359,17 @@ func (c *ListenConfig) check(l *Listener) error {
 	}
 	_, err := l.Endpoints()
 	return err
+}
+
+// OpenFiles returns a warning for each file with a secret that every user of the machine can read or
+// change. prefix precedes the name of the option.
+func (c *ListenConfig) OpenFiles(prefix string) (warnings []string) {
+	for _, f := range []struct{ name, path string }{{"shared-key-file", c.KeyFile}, {"password-file", c.PasswordFile}, {"tls-key", c.TlsKey}} {
+		if text := setting.OpenFileHint(prefix+f.name, f.path); text != "" {
+			warnings = append(warnings, text)
+		}
+	}
+	return warnings
 }
 
 // A Reporter writes messages about listeners and clients. It limits the number of messages about

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
@@ -108,7 +109,8 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 		Long: `Validate a configuration file, and report every error with its line and column. Files with
 keys, passwords and certificates are read. Files and directories that the user of this command
 may not write are errors. Nothing is written or created, no connection is made, and no spool is
-opened. Labels that are renamed for Loki are listed.
+opened. Labels that are renamed for Loki are listed, and secrets that every user of this machine
+can read.
 
 Exit codes:
   0   the configuration is valid
@@ -124,17 +126,25 @@ Exit codes:
 				}
 				file = args[0]
 			}
-			c, _, err := config.Load(file, stdin)
+			c, data, err := config.Load(file, stdin)
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(stdout, "%s is valid: %s, %s, %s\n", file,
 				console.Amount(uint64(len(c.Inputs)), "input"), console.Amount(uint64(len(c.Rules)), "transform"), console.Amount(uint64(len(c.Outs)), "output"))
-			for _, out := range c.Outs {
-				for _, note := range dest.RenamedLabels(out) {
-					_, err2 := fmt.Fprintln(stdout, note)
-					err = errors.Join(err, err2)
+			var notes []string
+			for _, in := range c.Inputs {
+				if l, ok := in.Kind.(*input.Listen); ok {
+					notes = append(notes, l.OpenFiles("inputs."+in.Name+".")...)
 				}
+			}
+			for _, out := range c.Outs {
+				notes = append(notes, dest.RenamedLabels(out)...)
+				notes = append(notes, out.VisibleIn(file, data)...)
+			}
+			for _, note := range notes {
+				_, err2 := fmt.Fprintln(stdout, note)
+				err = errors.Join(err, err2)
 			}
 			return err
 		},

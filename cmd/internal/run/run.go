@@ -48,8 +48,10 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 		}
 		return exit.OrConfig(err)
 	}
-	if text := dest.VisibleSecrets(slices.Concat(c.Outs, slices.Collect(maps.Values(c.Fallbacks)))...); text != "" && !c.Named {
-		p.Console.Say("%s", text)
+	if !c.Named { // forebay validate has these warnings for a configuration file
+		for _, text := range dest.VisibleSecrets(slices.Concat(c.Outs, slices.Collect(maps.Values(c.Fallbacks)))...) {
+			p.Console.Say("%s", text)
+		}
 	}
 	if err := p.OpenInputs(); err != nil {
 		p.abandon()

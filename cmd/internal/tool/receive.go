@@ -207,6 +207,11 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 		r.Close(context.Background())
 		return exit.Config(err)
 	}
+	if !c.Quiet {
+		for _, text := range c.OpenFiles("--") {
+			r.Reporter.Line(text)
+		}
+	}
 	var failure error
 	select {
 	case <-full:

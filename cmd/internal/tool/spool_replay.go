@@ -102,7 +102,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if text := dest.VisibleSecrets(c); text != "" {
+			for _, text := range dest.VisibleSecrets(c) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "forebay: "+text)
 			}
 			dirs, err := spoolDirs(args[0])
