@@ -9,6 +9,8 @@
 //	plan, err := slab.Plan(slab.Workload{Rate: 10_000, RecordBytes: 200, Spike: 50 * time.Millisecond})
 //	…
 //	w, err := forebay.NewSlabWriter(conn, plan.Options())
+//	…
+//	defer w.Close() // writes what is in memory
 //
 // An output owns Options.SlabCount slabs of Options.SlabBytes each. They are allocated when it is
 // made. After that only a record larger than a slab is allocated, as a separate buffer; slabs that
