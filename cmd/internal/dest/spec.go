@@ -171,6 +171,10 @@ func SafeName(to string) string {
 	return safe + "-" + hex.EncodeToString(sum[:4])
 }
 
+// DeadLetterName is the name of the file for refused records in the spool of an output. Package
+// deliver chooses it.
+const DeadLetterName = "dead-letters.jsonl"
+
 // Positions contains the positions of keys in a configuration file, in the format LINE:COLUMN.
 type Positions map[string]string
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
@@ -70,7 +71,7 @@ func (out *Output) deadLetterFile() string {
 	if out.Spec.Text("dead-letter") != "" || out.Spec.Text("spool") == "" {
 		return out.Spec.Text("dead-letter")
 	}
-	return filepath.Join(out.Spec.Text("spool"), out.Dir, "dead-letters.jsonl")
+	return filepath.Join(out.Spec.Text("spool"), out.Dir, dest.DeadLetterName)
 }
 
 // deliveryEvent prints a message about an event of the outlet.

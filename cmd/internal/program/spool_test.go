@@ -103,6 +103,19 @@ func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 			t.Errorf("ls -o json: %v\n%s", err, out)
 		}
 	}
+	if out, _, _ := runSpool(t, nil, "ls", dir); strings.Contains(out, "dead") {
+		t.Errorf("there is no dead letter:\n%s", out)
+	}
+	letters := filepath.Join(dir, dest.DeadLetterName)
+	if err := os.WriteFile(letters, []byte("{}\n{}\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, code := runSpool(t, nil, "ls", dir); code != 0 || !strings.Contains(out, "\n"+letters+": 3 dead letters, which are not delivered again\n") {
+		t.Errorf("ls with dead letters: %d\n%s", code, out)
+	}
+	if out, _, code := runSpool(t, nil, "ls", "-o", "json", dir); code != 0 || !strings.Contains(out, `"dead_letters": 3`) {
+		t.Errorf("ls -o json with dead letters: %d\n%s", code, out)
+	}
 	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "stdout:"); code != exit.ConfigCode || !strings.Contains(errs, "locked by this process") {
 		t.Errorf("replay beside its owner: %d %s", code, errs)
 	}

@@ -100,6 +100,8 @@ type SpoolListing struct {
 	Pending uint64      `json:"pending_records"`
 	Bytes   int64       `json:"bytes"`
 	Files   []spoolFile `json:"files"`
+
+	DeadLetters uint64 `json:"dead_letters,omitempty"` // number of records in the dead-letter file
 }
 
 // spoolFile describes one file of a SpoolListing.

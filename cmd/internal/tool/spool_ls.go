@@ -1,10 +1,12 @@
 package tool
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/internal/diskqueue"
@@ -30,6 +33,9 @@ func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error)
 			return out, 0, err
 		}
 		out, damaged = listed, l.Damaged
+		if out.DeadLetters, err = linesIn(filepath.Join(d.Dir, dest.DeadLetterName)); err != nil {
+			return out, 0, exit.Runtime(errors.New(console.ReadRemedy(console.PathFirst(err))))
+		}
 	}
 	if d.input {
 		damaged += listInput(d.Dir, &out)
@@ -51,6 +57,26 @@ func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error)
 		out.Pending += file.Pending
 	}
 	return out, damaged, nil
+}
+
+// linesIn returns the number of lines in a file, or 0 if the file does not exist.
+func linesIn(path string) (n uint64, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for part := make([]byte, 64<<10); ; {
+		k, err := f.Read(part)
+		n += uint64(bytes.Count(part[:k], []byte("\n")))
+		if err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
 }
 
 // listSpool lists the segments in a directory.
@@ -106,6 +132,9 @@ put into a slab. TYPE is the form of the records (-: lines). HEALTH is ok or the
 A parked segment holds records in a form that the destination of an earlier run did not
 accept. They wait for a destination that accepts it, or for forebay spool replay.
 
+Records that the destination has refused are in dead-letters.jsonl. The listing counts them. They are
+not delivered again.
+
 OWNER is the state of the program that crash-safe slabs belong to. The slabs of a running
 program change all the time, and the listing is a snapshot. The slabs of a program
 that has ended are delivered by its next run or by forebay spool replay.`,
@@ -154,6 +183,9 @@ func printSpools(w io.Writer, all []SpoolListing, now time.Time) error {
 			sb.WriteByte('\n')
 		}
 		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), console.Amount(l.Pending, "pending record"), units.Size(float64(l.Bytes)), console.Amount(uint64(len(l.Files)), "file"))
+		if l.DeadLetters > 0 {
+			fmt.Fprintf(&sb, "%s: %s, which are not delivered again\n", filepath.Join(l.Dir, dest.DeadLetterName), console.Amount(l.DeadLetters, "dead letter"))
+		}
 		if len(l.Files) == 0 {
 			continue
 		}
