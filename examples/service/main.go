@@ -2,7 +2,7 @@
 // its file for programs, and Loki for Grafana.
 //
 //	go run ./service -loki http://localhost:3100
-//	curl -X PUT -d level=debug localhost:8081/levels/db
+//	curl -X PUT -d debug localhost:8081/levels/db
 //	curl localhost:8081/health
 package main
 

@@ -566,7 +566,7 @@ func (f *File) expand(text string) (string, error) {
 		case name == "" || strings.ContainsAny(name, "= \t$"):
 			return "", fmt.Errorf("${%s} has no name: write ${NAME}, or $${ for a literal ${", name)
 		case !found && !hasDefault:
-			return "", fmt.Errorf("the variable %s is not set; write ${%s:-TEXT} to add a default", name, name)
+			return "", fmt.Errorf("the variable %s is not set; set it, or write ${%s:-TEXT} for a default", name, name)
 		case value == "" && hasDefault:
 			value = byDefault
 		}

@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 		{"a: 0644\nb: 1e3\nc: .5\nd: ~\n", `a="0644"|b="1e3"|c=".5"|`},
 		{"a: |\n  one\n  two\n", `a="one\ntwo\n"|`},
 		{"a: ${HOST}.x\nb: \"$${HOST} \\\\d+$\"\nc: ${NONE:-dflt}\nd: ${EMPTY:-e}\ne: ${EMPTY}\n", `a="web1.x"|b="${HOST} \\d+$"|c="dflt"|d="e"|e=""|`},
-		{"a: ${NONE}\n", "1:4: a: the variable NONE is not set; write ${NONE:-TEXT} to add a default|"},
+		{"a: ${NONE}\n", "1:4: a: the variable NONE is not set; set it, or write ${NONE:-TEXT} for a default|"},
 		{"a: ${HOST\n", "1:4: a: ${ is not closed: write ${NAME}, or $${ for a literal ${|"},
 		{"a: ${}\n", "1:4: a: ${} has no name: write ${NAME}, or $${ for a literal ${|"},
 		{"a: *none\n", "1:4: a: there is no anchor &none|"},

@@ -311,7 +311,11 @@ func notFound(target string, failed []error) error {
 		text += fmt.Sprintf("\n%s was tried as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
 			target, os.PathSeparator, os.PathSeparator)
 	}
-	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
+	text += "\n"
+	if os.Geteuid() != 0 {
+		text += "Only root sees processes of other users. "
+	}
+	return errors.New(text + "For a process that was started with --control PATH, give PATH.")
 }
 
 // failed returns the error for a failed query of the socket at path.
