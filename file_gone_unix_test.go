@@ -192,7 +192,7 @@ func TestIdleFileIsGone(t *testing.T) {
 				if err := gone(path); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(3 * time.Second / 2)
+				time.Sleep(1400 * time.Millisecond) // the path is checked each second, never at the end of a Sleep
 				if _, err := os.Stat(path); err != nil {
 					t.Error(err)
 				}
