@@ -288,8 +288,43 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no response in time: 1 record sent, which may have arrived$")
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no response in time; 1 record sent without an acknowledgement, which may have arrived$")
 	wantBalance(t, stderr)
+}
+
+// If a destination closes each connection without an answer, the message after the drain timeout has
+// the error of the destination, because the destination does not hang.
+func TestDrainTimeoutAfterAFailure(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 64<<10))
+			c.Close()
+		}
+	}()
+	to := "forward://" + l.Addr().String()
+	p := start(t, "pipe", "--to", to, "--drain-timeout", "500ms")
+	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": lost the connection to .*; 1 record sent without an acknowledgement, which may have arrived$")
+	if strings.Contains(stderr, "no response in time") {
+		t.Error(stderr)
+	}
 }
 
 // If the program could not begin a session, the message after the drain timeout names the

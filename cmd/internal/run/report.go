@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,7 +59,11 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
 		}
 		if n := out.Report.Unknown; n > 0 {
-			say("%s: no response in time: %s sent, which may have arrived", out.To, plural.Records(n))
+			why := "no response in time"
+			if last := out.Delivery.Stats().Deliver.LastError; last != "" { // it answered, or closed the connection
+				why = console.Plain(errors.New(last))
+			}
+			say("%s: %s; %s sent without an acknowledgement, which may have arrived", out.To, why, plural.Records(n))
 		} else if left+missing > 0 && output.NeverReached(out) {
 			say("%s: no session in time: the destination did not answer; nothing was sent", out.To)
 		}
