@@ -13,9 +13,9 @@ type Event struct {
 	//   - of a Router: write, encode, drop, panic, closed, recovered, and file for an output
 	//     of forebay.File
 	//   - of memory (package slab): drop, drop-end, panic, crash-safe, recover, recovered-from-disk
-	//   - of package deliver: send, hold, gone, recovered, count, expired, handler,
-	//     handler-recovered, poison, too-large, dead-letter, spill, spilled, spill-error,
-	//     panic
+	//   - of package deliver: send, hold, gone, recovered, count, expired, handle, handled,
+	//     handler, handler-recovered, poison, too-large, dead-letter, spill, spilled,
+	//     spill-error, panic
 	//   - of a spool: recover, corrupt, parked, drop, sync
 	//   - of a loki.Driver: label-values, too-old
 	//   - of a fluent.Driver: no-ack

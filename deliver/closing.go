@@ -127,6 +127,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider(m.disk.appendAt)
 	consider(m.disk.pullAt)
 	consider(m.handler.at)
+	consider(m.handler.quietAt())
 	consider(m.silentFrom())
 	m.poison.Wake(consider)
 	m.streams.wakeAt(consider)

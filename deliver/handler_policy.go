@@ -30,7 +30,15 @@ type handlerPolicy struct {
 	fails int       // number of consecutive failed calls of the handler
 	// relieves is set when memory is short, and cleared when the destination accepts records.
 	relieves bool
+
+	inUse episode   // series in which the handler accepts records
+	why   error     // reason of the latest call
+	last  time.Time // time at which the handler last accepted a record
 }
+
+// handledQuiet is the time without accepted records after which a series of handled records ends.
+// While a destination is slow, it accepts records between two calls of the handler.
+const handledQuiet = 10 * time.Second
 
 // needs describes a shortage of memory. To end the shortage, the handler can accept records, or
 // parked records can be removed.
@@ -69,14 +77,13 @@ func (a *handlerPolicy) wants(now time.Time) bool {
 // cause returns the reason for the next call of the handler. late is true if Close no longer waits
 // for the destination.
 func (a *handlerPolicy) cause(late bool) error {
-	why := a.health.reason(late)
-	switch {
-	case a.health.brk.cause != nil:
-		return openError(why)
-	case why != nil:
-		return why
+	if a.why = a.health.reason(late); a.why == nil {
+		a.why = ErrFull
 	}
-	return ErrFull
+	if a.health.brk.cause != nil {
+		return openError(a.why)
+	}
+	return a.why
 }
 
 // pending returns the number of records that are not settled. They are in the log, in copies or in
@@ -111,6 +118,31 @@ func (a *handlerPolicy) wakeAt(now time.Time) (t time.Time) {
 		t = now.Add(a.set.opt.askEvery)
 	}
 	return t
+}
+
+// accepted is called when the handler has accepted n records. The first call of a series posts the
+// event "handle".
+func (a *handlerPolicy) accepted(now time.Time, n uint64) {
+	if a.last = now; a.inUse.begin() {
+		a.set.post("handle", a.why, n)
+	}
+}
+
+// quietAt returns the time at which a series of handled records ends if the handler accepts no
+// record before, or zero if none can end now. A series lasts at least as long as the destination
+// fails or accepts nothing.
+func (a *handlerPolicy) quietAt() (t time.Time) {
+	if a.inUse.on && !a.relieves && !a.health.failing() && a.health.brk.state() == Closed {
+		t = a.last.Add(handledQuiet)
+	}
+	return t
+}
+
+// endSeries posts the event "handled" if a series of handled records has ended.
+func (a *handlerPolicy) endSeries(now time.Time) {
+	if t := a.quietAt(); !t.IsZero() && !now.Before(t) && a.inUse.end() {
+		a.set.post("handled", nil, 0)
+	}
 }
 
 // answered processes the answer of the handler to n records. After a failure, the handler is called

@@ -716,3 +716,68 @@ func TestHandlerThatHangsAtCloseIsNamed(t *testing.T) {
 		close(release)
 	})
 }
+
+// One event reports that records go to the handler, with the reason, and one that the destination
+// accepts them again, however often the handler is called.
+func TestHandlerSeriesIsReported(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
+		x := mustNew(t, destOf(sink), &Options{Handler: &handlerLog{}, Breaker: trip, OnError: func(e batch.Event) {
+			if ev.Add(e); e.Op == "handle" && (!errors.Is(e.Err, testkit.ErrDown) || e.Count != 2) {
+				t.Errorf("event %v", e)
+			}
+		}})
+		m := &testkit.Model{}
+		for range 5 {
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			time.Sleep(20 * time.Second)
+		}
+		sink.Answer(nil)
+		for range 5 {
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			time.Sleep(time.Minute)
+		}
+		ops := slices.DeleteFunc(ev.Ops(), func(op string) bool { return !strings.HasPrefix(op, "handle") })
+		if !slices.Equal(ops, []string{"handle", "handled"}) {
+			t.Errorf("events %v", ev.Ops())
+		}
+		mustClose(t, x)
+	})
+}
+
+// While the destination is slow, it accepts records between two calls of the handler. The events
+// are not repeated.
+func TestHandlerSeriesOfASlowDestination(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		d := newManual(1)
+		x := mustNew(t, d, &Options{Handler: &handlerLog{}, PendingLimit: 1000, OnError: ev.Add})
+		var scarce atomic.Bool
+		wake := x.setNeeds(func() (drops, waits bool) { return scarce.Load(), false })
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+		for i := range 5 {
+			send(t, m, x, m.Batch(2, 32, batch.Meta{})) // for the handler
+			scarce.Store(true)
+			wake()
+			synctest.Wait()
+			scarce.Store(false)
+			d.answer(i, allAccepted)
+			send(t, m, x, m.Batch(2, 32, batch.Meta{})) // for the destination
+			time.Sleep(time.Second)
+		}
+		d.answer(5, allAccepted)
+		if ops := ev.Ops(); !slices.Equal(ops, []string{"handle"}) {
+			t.Errorf("events %v", ops)
+		}
+		time.Sleep(20 * time.Second)
+		if ops := ev.Ops(); !slices.Equal(ops, []string{"handle", "handled"}) {
+			t.Errorf("events %v", ops)
+		}
+		if a := balance(t, m, x); a.Handled != 10 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}

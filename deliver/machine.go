@@ -74,6 +74,7 @@ func (m *machine) next(now time.Time) action {
 		m.beLate()
 	}
 	m.account.expire(now, m.streams.any())
+	m.handler.endSeries(now)
 	m.endSilent(now)
 	if seq, ok := m.disk.forget(); ok {
 		return action{do: doForget, seq: seq}
@@ -580,7 +581,10 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	}
 	m.queue.put(e, e.rest)
 	before := countable(e.b)
-	open, _ := m.account.enter(e, &out, true)
+	open, refused := m.account.enter(e, &out, true)
+	if n > open+refused {
+		m.handler.accepted(now, uint64(n-open-refused))
+	}
 	e.tried = open > 0 && m.end.stage >= late
 	if open > 0 {
 		before -= countable(e.b)

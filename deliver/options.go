@@ -53,6 +53,8 @@ type Options struct {
 	//   - "hold" if only a change of configuration helps
 	//   - "gone" if the destination has ended permanently
 	//   - "expired", "poison", "too-large" and "dead-letter" for the first records of a series
+	//   - "handle" when the handler begins to accept records, and "handled" when the destination
+	//     accepts records again and the handler has got none for 10 s
 	//   - "handler" if the handler fails, and "handler-recovered" if it works again
 	//   - "spill" when the spool begins to fill, "spilled" when it is empty again, and "spill-error"
 	//     when it fails

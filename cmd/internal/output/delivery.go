@@ -79,9 +79,14 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) {
 		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
 	}
-	if errors.Is(e.Err, stdio.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
-		say("%s; %s", console.Plain(e.Err), out.goneText())
-		return
+	if errors.Is(e.Err, stdio.ErrGone) {
+		switch e.Op {
+		case "gone", "hold", "poison":
+			say("%s; %s", console.Plain(e.Err), out.goneText())
+			return
+		case "handle", "spill": // the message before names the place
+			return
+		}
 	}
 	switch e.Op {
 	case "send":
@@ -101,6 +106,10 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		say("records older than --retry-age %s are dropped", out.Spec.Text("retry-age"))
 	case "handler":
 		say("--fallback %s: %s; retrying", out.Fallback.To, console.Plain(e.Err))
+	case "handle":
+		out.sayWhy(say, e.Err, "--fallback "+out.Fallback.To)
+	case "handled":
+		say("lines no longer go to --fallback %s", out.Fallback.To)
 	case "handler-recovered":
 		say("--fallback %s works again", out.Fallback.To)
 	case "poison":
@@ -121,22 +130,27 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	case "too-large":
 		say("%s; sending smaller batches", console.Plain(e.Err))
 	case "spill":
-		switch reported := out.failing.Load(); {
-		case errors.Is(e.Err, deliver.ErrFull) && !reported:
-			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
-		case errors.Is(e.Err, outputhook.ErrBehind) || errors.Is(e.Err, outputhook.ErrClosing):
-			say("lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
-		case reported:
-			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
-		default: // the first delivery failed, and nothing was printed about it
-			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
-		}
+		out.sayWhy(say, e.Err, "--spool "+out.Spec.Text("spool"))
 	case "spilled":
 		say("no records are left in --spool %s", out.Spec.Text("spool"))
 	case "spill-error":
 		say("--spool %s: %s; retrying", out.Spec.Text("spool"), console.Plain(e.Err))
 	default:
 		say("%s: %s", e.Op, console.Plain(e.Err))
+	}
+}
+
+// sayWhy prints that lines go to place, a flag with its value, because of err.
+func (out *Output) sayWhy(say func(format string, args ...any), err error, place string) {
+	switch reported := out.failing.Load(); {
+	case errors.Is(err, deliver.ErrFull) && !reported:
+		say("is too slow; lines go to %s", place)
+	case errors.Is(err, outputhook.ErrBehind) || errors.Is(err, outputhook.ErrClosing):
+		say("lines go to %s: %s", place, console.Plain(err))
+	case reported:
+		say("is down; lines go to %s", place)
+	default: // the first delivery failed, and nothing was printed about it
+		say("is down; lines go to %s: %s", place, console.Plain(err))
 	}
 }
 

@@ -73,6 +73,19 @@ func TestSpillSaysWhy(t *testing.T) {
 	}
 }
 
+// If lines go to the fallback, one message reports it.
+func TestFallbackIsReported(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "late")
+	inBubble(t, func(t *testing.T) {
+		stderr, err := runText(t, faulty(func() error { return batch.Fatal(errors.New("wrong password")) }, func(c *dest.Spec) {
+			preset(c, "fallback", "file:"+file)
+		}), strings.Repeat("one\n", 5000))
+		if err != nil || strings.Count(stderr, "fake: is down; lines go to --fallback file:"+file+"\n") != 1 || !strings.Contains(stderr, "handled=5000\n") {
+			t.Error(err, stderr)
+		}
+	})
+}
+
 // If a server is down during a run, the next run delivers the records of that run.
 func TestSpoolForServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
