@@ -35,6 +35,10 @@ import (
 // ms while the destination is failing. These calls continue until the destination accepts records
 // again.
 //
+// Waiting records are offered oldest first. Records in flight are not offered until their session
+// has ended without an answer, because the destination may still accept them. While a destination
+// hangs, the handler therefore gets the records in flight after later ones.
+//
 // b is a copy made for this call; the handler may read it until it returns.
 //
 // HandleError runs on a separate goroutine, one call at a time. If it panics, calls runtime.Goexit,

@@ -23,7 +23,8 @@ type Options struct {
 	// Breaker configures the circuit breaker. Default nil: the defaults of [BreakerOptions].
 	Breaker *BreakerOptions
 	// Handler receives waiting records while the circuit is open. It also receives records before
-	// the memory in front of the destination drops any. Default nil: none.
+	// the memory in front of the destination drops any. Records that are in flight when the
+	// destination hangs come after later ones, see ErrorHandler. Default nil: none.
 	Handler ErrorHandler
 	// PendingLimit is the number of waiting records above which they are offered to the handler.
 	// Records are also offered to the handler when the memory is about to drop records. Default 0.

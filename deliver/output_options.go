@@ -61,7 +61,7 @@ type OutputOptions struct {
 	Deliver Options
 	// FallbackFile is a file for records that the destination does not accept while it is down. An
 	// error handler appends them as JSON lines (0600), so the option excludes Deliver.Handler.
-	// Default "": none.
+	// Records that are in flight when the destination hangs come after later ones. Default "": none.
 	FallbackFile string
 	// DeadLetterFile is the file for refused records, and for records above Slab.MaxRecord, as JSON
 	// lines (0600). Excludes Deliver.DeadLetter. Default "": the file dead-letters.jsonl in

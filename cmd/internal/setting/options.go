@@ -66,7 +66,7 @@ var Options = []*Option{
 		Initial: func() Value { return &whenFull{slab.Block()} }},
 
 	{Name: "fallback", Go: "deliver.Options.Handler", General: true, Undelivered: true, Sensitive: true,
-		Usage:   "destination `DEST` for waiting lines while a --to is down, which it is after several failures in a row, or while its slabs are full (default: none)",
+		Usage:   "destination `DEST` for waiting lines while a --to is down, which it is after several failures in a row, or while its slabs are full; lines in flight come last (default: none)",
 		Initial: func() Value { return new(Path) }},
 	{Name: "pending-limit", Go: "deliver.Options.PendingLimit", General: true, Undelivered: true, Needs: []string{"fallback"},
 		Usage:   "use --fallback when more than `N` lines wait (default 0)",
