@@ -16,7 +16,7 @@ type Event struct {
 	//   - of package deliver: send, hold, gone, recovered, count, expired, handle, handled,
 	//     handler, handler-recovered, poison, too-large, dead-letter, spill, spilled,
 	//     spill-error, panic
-	//   - of a spool: recover, corrupt, parked, drop, sync
+	//   - of a spool: recover, corrupt, parked, drop, drop-end, sync
 	//   - of a loki.Driver: label-values, too-old
 	//   - of a fluent.Driver: no-ack
 	//   - of an otlp.Driver: partial-success
@@ -27,7 +27,7 @@ type Event struct {
 	// Count is the number of records that the event concerns, or 0 if there is no such number.
 	Count uint64
 	// Dropped contains the dropped records by reason. It is set only in the events drop and
-	// drop-end of memory, and its sum is Count.
+	// drop-end of memory and of a spool, and its sum is Count.
 	Dropped Drops
 }
 

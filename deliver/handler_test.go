@@ -757,6 +757,7 @@ func TestHandlerSeriesOfASlowDestination(t *testing.T) {
 		wake := x.setNeeds(func() (drops, waits bool) { return scarce.Load(), false })
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+		synctest.Wait() // the batch is in flight
 		for i := range 5 {
 			send(t, m, x, m.Batch(2, 32, batch.Meta{})) // for the handler
 			scarce.Store(true)
@@ -764,6 +765,7 @@ func TestHandlerSeriesOfASlowDestination(t *testing.T) {
 			synctest.Wait()
 			scarce.Store(false)
 			d.answer(i, allAccepted)
+			synctest.Wait() // the outlet has processed the answer
 			send(t, m, x, m.Batch(2, 32, batch.Meta{})) // for the destination
 			time.Sleep(time.Second)
 		}

@@ -55,7 +55,8 @@ type Options struct {
 	Accepts func(contentType string, schema uint32) bool
 	// OnEvent receives events about
 	//   - damage ("corrupt", Err is a [*CorruptError]),
-	//   - segments dropped over quota ("drop"),
+	//   - records dropped over quota ("drop" for the first ones of a series, then every 10 s, and
+	//     "drop-end" if none was dropped for 10 s or the spool is closed),
 	//   - unacknowledged records found at the start ("recover"),
 	//   - records of a form that Accepts refuses ("parked", once for each form),
 	//   - a background Sync that fails and, with a nil Err, the first one that succeeds

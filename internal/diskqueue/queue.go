@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -49,7 +50,9 @@ type queue struct {
 	readSeg      *segment    // the segment that Next is reading; the quota must not delete it
 	damagedFiles []*segment  // files that were set aside, the oldest first
 	undeleted    []*segment  // removed segments and damaged files that sweep deletes
-	count        spool.Stats // only the fields that count since Open
+	count        spool.Stats // only the fields that count since Open, except DroppedQuota
+	dropped      batch.Drops // records dropped over the quota
+	drops        callback.DropSeries
 }
 
 // keepDamaged is the number of damaged files that are kept. Older ones are deleted, because a
@@ -337,6 +340,7 @@ func (q *queue) stats() (st spool.Stats, unread uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	st = q.count
+	st.DroppedQuota = q.dropped[batch.Quota]
 	st.Bytes, st.MaxBytes = q.diskLocked(), q.opt.MaxBytes
 	st.Segments, st.AsideFiles = len(q.segs), len(q.damagedFiles)
 	for _, g := range q.segs {

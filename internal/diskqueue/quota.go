@@ -3,6 +3,10 @@ package diskqueue
 import (
 	"fmt"
 	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/units"
+	"github.com/forebay-log/forebay/spool"
 )
 
 // room frees space for a frame of need bytes within the quota, and for the header of a new segment
@@ -23,13 +27,13 @@ func (a *appender) room(need int64, f form) error {
 			header = segmentHeaderBytes + int64(len(f.contentType))
 		}
 		if need+header > limit {
-			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", errFull, need, limit)
+			return fmt.Errorf("%w: a batch of %d bytes does not fit into the quota of %d bytes; raise the quota (MaxBytes, --spool-max)", errFull, need, limit)
 		}
 		switch ok, seal := a.queue.makeRoom(need + header); {
 		case ok:
 			return nil
 		case !seal:
-			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
+			return fmt.Errorf("%w: the quota of %s is reached; fix the destination, or raise the quota (MaxBytes, --spool-max)", errFull, units.Size(float64(limit)))
 		}
 		_ = a.seal()
 	}
@@ -47,10 +51,12 @@ func (q *queue) makeRoom(need int64) (ok, seal bool) {
 		if g.status == aside {
 			continue
 		}
-		n := g.pending(g.settled(q.acked))
-		q.count.DroppedQuota += n
 		q.count.DroppedSegments++
-		q.events.Post("drop", errFull, n)
+		if n := g.pending(g.settled(q.acked)); n > 0 {
+			before := q.dropped
+			q.dropped[batch.Quota] += n
+			q.drops.Dropped(&before)
+		}
 	}
 	q.undeleted = append(q.undeleted, victims...)
 	q.mu.Unlock()
@@ -58,6 +64,18 @@ func (q *queue) makeRoom(need int64) (ok, seal bool) {
 		q.sweep()
 	}
 	return ok, seal
+}
+
+// endDrops reports the end of a series of drops, if one is in progress.
+func (q *queue) endDrops() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drops.End()
+}
+
+// quotaError returns the error of the event that reports records dropped over the quota.
+func quotaError(o *spool.Options) error {
+	return fmt.Errorf("spool: quota of %s is exceeded, the oldest records are dropped; fix the destination, or raise the quota (MaxBytes, --spool-max)", units.Size(float64(o.MaxBytes)))
 }
 
 // victimsLocked returns the files to delete for need bytes. ok is false if deleting files does not

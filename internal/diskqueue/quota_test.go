@@ -3,9 +3,12 @@ package diskqueue
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
@@ -42,12 +45,8 @@ func TestQuotaDropsOldest(t *testing.T) {
 	if st.DroppedQuota == 0 || st.Acked != 10 || st.Acked+st.Records+st.DroppedQuota != 500 {
 		t.Fatalf("stats %+v", st)
 	}
-	reported := uint64(0)
-	for _, e := range log.ofKind(t, s, "drop") {
-		reported += e.Count
-	}
-	if reported != st.DroppedQuota {
-		t.Errorf("the events report %d dropped records, Stats %d", reported, st.DroppedQuota)
+	if es := log.ofKind(t, s, "drop"); len(es) != 1 || es[0].Count == 0 || !strings.Contains(es[0].Err.Error(), "quota of 16 KiB is exceeded") {
+		t.Errorf("events %v, want one for the first drops", es)
 	}
 	got := drain(t, s, true)
 	if err := consecutive(got, int(st.Acked+st.DroppedQuota)); err != nil || got[len(got)-1] != 499 {
@@ -55,6 +54,9 @@ func TestQuotaDropsOldest(t *testing.T) {
 	}
 	mustBalance(t, s)
 	mustClose(t, s)
+	if es := log.ofKind(t, s, "drop-end"); len(es) != 1 || es[0].Count != st.DroppedQuota {
+		t.Errorf("events %v, want one for %d records", es, st.DroppedQuota)
+	}
 }
 
 // Batches that are handed out are not dropped.
@@ -235,4 +237,30 @@ func TestQuotaDropsNothingInVain(t *testing.T) {
 	}
 	mustBalance(t, s)
 	mustClose(t, s)
+}
+
+// While records are dropped over the quota, one event per 10 s reports them, not one per segment.
+func TestQuotaEventsAreASeries(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log eventLog
+		s := mustOpen(t, vfs.NewMem(), smallQuota(spool.Options{OnEvent: log.add}))
+		for i := range 250 { // 25 s
+			mustAppend(t, s, i*5, 5)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := s.Stats().DroppedSegments; n < 20 {
+			t.Fatalf("%d segments dropped", n)
+		}
+		time.Sleep(25 * time.Second)
+		sum := uint64(0)
+		drops, ends := log.ofKind(t, s, "drop"), log.ofKind(t, s, "drop-end")
+		for _, e := range drops {
+			sum += e.Count
+		}
+		n := s.Stats().DroppedQuota
+		if len(drops) > 4 || sum != n || len(ends) != 1 || ends[0].Count != n || ends[0].Dropped != (batch.Drops{batch.Quota: n}) {
+			t.Errorf("%d records dropped, events %v, %v", n, drops, ends)
+		}
+		mustClose(t, s)
+	})
 }

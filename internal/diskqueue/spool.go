@@ -49,6 +49,7 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	}
 	q := &queue{opt: &opt, dir: dir}
 	q.events.SetOutput(opt.Name, opt.OnEvent)
+	q.drops.Init(&q.mu, &q.dropped, quotaError(&opt), q.events.PostEvent)
 	cur := &cursor{}
 	r := &recovery{queue: q, dir: dir, cursor: cur}
 	if err := r.run(); err != nil {
@@ -131,6 +132,7 @@ func (s *Spool) Close() error {
 	err = errors.Join(err, s.appender.seal())
 	s.queue.sweep()
 	err = errors.Join(err, s.reader.cursor.close(), s.dir.unlock())
+	s.queue.endDrops()
 	s.queue.events.Wait(context.Background())
 	return err
 }

@@ -51,7 +51,7 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 		s.unlock()
 		return 0
 	}
-	s.endDropsLocked()
+	s.book.series.End()
 	if s.crash.mapped() {
 		if err := s.crash.file.Intact(); err != nil {
 			s.crash.toHeapLocked(err)

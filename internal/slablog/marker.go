@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/contain"
 	"github.com/forebay-log/forebay/internal/layout"
 )
@@ -33,7 +34,7 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 	}
 	s := r.store
 	s.mu.Lock()
-	drops, gap := s.book.Dropped, s.dropsSinceLocked(&m.reported)
+	drops, gap := s.book.Dropped, callback.DropsSince(&s.book.Dropped, &m.reported)
 	s.mu.Unlock()
 	if gap.Total() == 0 {
 		return nil

@@ -83,7 +83,7 @@ const maxBurst = 24 * time.Hour
 // burstLeftLocked returns the time in which callers fill the free memory at the given rate, in
 // bytes per second, if the destination accepts nothing.
 func (s *store) burstLeftLocked(rate float64) time.Duration {
-	if s.pool.free() == 0 && (s.callers.slabs.n > 0 || s.book.series.lasting) {
+	if s.pool.free() == 0 && (s.callers.slabs.n > 0 || s.book.series.Lasting()) {
 		return 0 // calls already wait for a slab, or records are already being dropped
 	}
 	free := float64(s.front.freeBytesLocked())

@@ -160,6 +160,8 @@ func (out *Output) spoolEvent(e batch.Event) {
 	case "recover": // a message was already printed when the spool was opened
 	case "drop":
 		out.Env.Console.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.Spec.Text("spool-max"), e.Count)
+	case "drop-end":
+		out.Env.Console.Say("%s: no longer dropping records of --spool; %s dropped", e.Output, plural.Records(e.Count))
 	default:
 		out.Env.Console.Say("%s: --spool %s: %s", e.Output, out.Spec.Text("spool"), console.Plain(e.Err))
 	}
