@@ -25,7 +25,7 @@ func TestCloseMessages(t *testing.T) {
 	const (
 		unanswered = ": deliver: close: 1 record lost (shutdown=1), 1 of them unknown: "
 		failed     = ": deliver: close: 1 record lost (shutdown=1): "
-		remedy     = "; give Close more time, or use a spool"
+		remedy     = "; give Close more time (its context, or CloseTimeout), or use a spool (forebay.Spool)"
 		late       = "not finished in time"
 	)
 	for _, tt := range []struct {

@@ -2,13 +2,16 @@ package forebay_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -59,4 +62,29 @@ func TestSlabWriterReportsDrops(t *testing.T) {
 	if out.String() != "line\n" || a.Accepted != 3 || a.Delivered != 1 || a.Dropped[batch.Oversize] != 2 {
 		t.Error(out.String(), a)
 	}
+}
+
+// The errors of a SlabWriter whose writer hangs have the number of records and a remedy. An error
+// after Close has each word once.
+func TestSlabWriterErrors(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := &fakeDest{state: "hangs", release: make(chan struct{})}
+		sw, err := forebay.NewSlabWriter(funcWriter(w.attempt), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sw.Write([]byte("line\n"))
+		const late = "deliver: cannot flush: not finished in time: 1 record not delivered yet"
+		if err := sw.Sync(); err == nil || err.Error() != late || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Sync: %v, want %s", err, late)
+		}
+		if err := sw.Close(); err == nil || !strings.Contains(err.Error(), "CloseTimeout") {
+			t.Errorf("Close: %v", err)
+		}
+		if _, err := sw.Write([]byte("line\n")); err == nil || err.Error() != "slab: the writer is closed" || !errors.Is(err, batch.ErrClosed) {
+			t.Errorf("Write after Close: %v", err)
+		}
+		close(w.release)
+		time.Sleep(time.Minute)
+	})
 }

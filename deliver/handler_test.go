@@ -765,7 +765,7 @@ func TestHandlerSeriesOfASlowDestination(t *testing.T) {
 			synctest.Wait()
 			scarce.Store(false)
 			d.answer(i, allAccepted)
-			synctest.Wait() // the outlet has processed the answer
+			synctest.Wait()                             // the outlet has processed the answer
 			send(t, m, x, m.Batch(2, 32, batch.Meta{})) // for the destination
 			time.Sleep(time.Second)
 		}

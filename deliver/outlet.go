@@ -13,7 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/outputhook"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // An outlet moves batches from a log to one [Destination]. It is responsible for the order, the
@@ -391,9 +393,9 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 		return false, err
 	case <-ctx.Done():
 		o.shared.mu.Lock()
-		defer o.shared.mu.Unlock()
 		o.shared.asked = slices.DeleteFunc(o.shared.asked, func(other *flush) bool { return other == f })
-		return false, context.Cause(ctx)
+		o.shared.mu.Unlock()
+		return false, o.lateError(ctx)
 	case <-o.done:
 		select {
 		case err = <-f.ch:
@@ -402,6 +404,16 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 			return false, errClosed
 		}
 	}
+}
+
+// lateError returns the error of a call that has not finished before the end of ctx, with the number
+// of records that it waits for and the error of the destination.
+func (o *outlet) lateError(ctx context.Context) error {
+	err := fmt.Errorf("%w: %s not delivered yet", closetime.Late(ctx), plural.Records(o.Account().Pending.Total()))
+	if why := o.Stats().LastError; why != "" {
+		err = fmt.Errorf("%w: %s", err, why)
+	}
+	return err
 }
 
 // Sync is Flush, followed by a sync of the spool and of the destination to stable storage, where

@@ -105,7 +105,7 @@ func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint
 		return errors.New(text + reason)
 	}
 	if !o.set.spools() {
-		reason += "; give Close more time, or use a spool"
+		reason += "; give Close more time (its context, or CloseTimeout), or use a spool (forebay.Spool)"
 	}
 	return fmt.Errorf("%s: %w%s", text, closetime.Late(ctx), reason)
 }

@@ -30,7 +30,7 @@ func (l life) String() string {
 }
 
 // errClosed is the error of a write after Close.
-var errClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
+var errClosed = fmt.Errorf("slab: the writer is %w", batch.ErrClosed)
 
 // ended reports whether Log.End has accounted for the unsettled records. There are no further attempts
 // to deliver them.
