@@ -134,7 +134,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	case "spilled":
 		say("no records are left in --spool %s", out.Spec.Text("spool"))
 	case "spill-error":
-		say("--spool %s: %s; retrying", out.Spec.Text("spool"), console.Plain(e.Err))
+		say("--spool %s: %s; retrying", out.Spec.Text("spool"), console.WriteRemedy(console.Plain(e.Err)))
 	default:
 		say("%s: %s", e.Op, console.Plain(e.Err))
 	}

@@ -92,7 +92,7 @@ func TestFullSpoolStopsReading(t *testing.T) {
 	}()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		b, _ := os.ReadFile(messages.Name())
-		if strings.Contains(string(b), "no space left on device; retrying") {
+		if strings.Contains(string(b), "no space left on device; free some space there; retrying") {
 			break
 		}
 		if time.Now().After(end) {
