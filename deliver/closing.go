@@ -124,6 +124,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider(m.end.lateAt)
 	consider(m.end.handlerUntil)
 	consider(m.health.notBefore)
+	consider(m.health.hiddenTill())
 	consider(m.disk.appendAt)
 	consider(m.disk.pullAt)
 	consider(m.handler.at)

@@ -23,6 +23,9 @@ type health struct {
 
 	since    time.Time // time of the first failure since the last success; zero: no failure
 	cause    error     // error of the latest failure
+	hidden   bool      // no event has reported the failure since the last success yet
+	hiddenN  uint64    // number of records of that failure
+	hideTill time.Time // no failure is reported as "send" before this time
 	gone     episode   // series in which the destination has ended permanently
 	alarmed  episode   // series of failures that require a change of configuration
 	poisoned episode   // series of refused records, which ends when a whole batch is accepted
@@ -33,6 +36,9 @@ type health struct {
 }
 
 const (
+	// sendInterval is the minimum time between two events "send". A destination that fails and
+	// recovers more often is reported as if it failed once in that time.
+	sendInterval = 10 * time.Second
 	// boundStreak is the number of batches near the limit after which bound grows.
 	boundStreak = 256
 	// noBound is the value of bound, in bytes, from which batches are no longer limited.
@@ -77,7 +83,10 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.sized(size)
 	if s.failing() {
 		s.since, s.gone, s.alarmed, s.expiring, s.cause = time.Time{}, episode{}, episode{}, episode{}, nil
-		s.set.post("recovered", nil, 0)
+		if !s.hidden {
+			s.set.post("recovered", nil, 0)
+		}
+		s.hidden = false
 	}
 }
 
@@ -126,15 +135,36 @@ func (s *health) hurry(now time.Time) {
 }
 
 // report posts "send" for the first failure of a series, and "hold" for the first failure that only
-// a change of configuration can fix.
+// a change of configuration can fix. "send" is posted later if the last one was posted less than
+// sendInterval ago, and not at all if the destination recovers before.
 func (s *health) report(now time.Time, b setback, n int) {
 	s.cause = b.err
 	if b.hold && s.alarmed.begin() {
+		s.hidden = false
 		s.set.post("hold", b.err, uint64(n))
 	} else if !s.failing() {
-		s.set.post("send", b.err, uint64(n))
+		s.hidden, s.hiddenN = true, uint64(n)
+		s.reportHidden(now)
 	}
 	s.fails(now)
+}
+
+// reportHidden posts "send" for a failure that is not reported yet, if enough time has passed since
+// the last one.
+func (s *health) reportHidden(now time.Time) {
+	if s.hidden && !now.Before(s.hideTill) {
+		s.hidden, s.hideTill = false, now.Add(sendInterval)
+		s.set.post("send", s.cause, s.hiddenN)
+	}
+}
+
+// hiddenTill returns the time at which a failure must be reported that is not reported yet, or zero
+// if there is none.
+func (s *health) hiddenTill() (t time.Time) {
+	if s.hidden {
+		t = s.hideTill
+	}
+	return t
 }
 
 // fails sets the start of a series of failures, unless one is in progress.
@@ -148,6 +178,7 @@ func (s *health) fails(now time.Time) {
 func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	if s.cause = why; s.gone.begin() {
 		s.fails(now)
+		s.hidden = false
 		s.set.post("gone", why, dropped)
 	}
 }

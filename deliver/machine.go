@@ -75,6 +75,7 @@ func (m *machine) next(now time.Time) action {
 	}
 	m.account.expire(now, m.streams.any())
 	m.handler.endSeries(now)
+	m.health.reportHidden(now)
 	m.endSilent(now)
 	if seq, ok := m.disk.forget(); ok {
 		return action{do: doForget, seq: seq}

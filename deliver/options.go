@@ -50,7 +50,8 @@ type Options struct {
 	ParkedBytes int
 	// OnError receives these events:
 	//
-	//   - "send" at the first failure of a series, and "recovered" at its end
+	//   - "send" at the first failure of a series, and "recovered" at its end, but at most once per
+	//     10 s if the destination fails and recovers repeatedly
 	//   - "hold" if only a change of configuration helps
 	//   - "gone" if the destination has ended permanently
 	//   - "expired", "poison", "too-large" and "dead-letter" for the first records of a series

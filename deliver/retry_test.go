@@ -645,3 +645,41 @@ func TestPanicIsReported(t *testing.T) {
 		}
 	})
 }
+
+// A destination that fails and recovers several times per second is reported once per 10 s. A
+// failure that lasts is reported after 10 s at most.
+func TestRepeatedFailuresAreReportedOncePerInterval(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		fails := 0 // only the session uses it
+		sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
+			if fails++; fails%3 == 1 { // one of three, so that the circuit stays closed
+				return testkit.Fail(testkit.ErrDown)(ctx, call, b)
+			}
+			return nil, batch.Outcome{}
+		})
+		x := mustNew(t, destOf(sink), &Options{OnError: ev.Add,
+			Retry: &RetryOptions{Min: time.Millisecond, Max: time.Millisecond, BudgetRatio: 10}})
+		m := &testkit.Model{}
+		for range 100 { // 25 s
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			time.Sleep(250 * time.Millisecond)
+		}
+		if n, r := ev.Count("send"), ev.Count("recovered"); n != 3 || r != 3 {
+			t.Errorf("%d events send, %d recovered, want 3 of each", n, r)
+		}
+		sink.Answer(testkit.Fail(testkit.ErrDown))
+		send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+		time.Sleep(10 * time.Second)
+		if n, r := ev.Count("send"), ev.Count("recovered"); n != 4 || r != 3 {
+			t.Errorf("%d events send, %d recovered, want 4 and 3", n, r)
+		}
+		sink.Answer(nil)
+		time.Sleep(5 * time.Minute)
+		if n := ev.Count("recovered"); n != 4 {
+			t.Errorf("%d events recovered, want 4", n)
+		}
+		mustClose(t, x)
+	})
+}
