@@ -55,6 +55,11 @@ func (c *core) flushAll(ctx context.Context) []outcome {
 // delivered, handled, or stored on disk ([Report.Kept]). Records dropped before Close are included
 // in the report, not in the error.
 //
+// A destination that hangs causes no event before its own time limit ends, such as AckTimeout of
+// package fluent (30 s) or the 10 s of a request to Loki. If Close is called earlier, its error is
+// the first sign: it has the number of records that were sent and not acknowledged, and "not
+// finished in time".
+//
 // Close may be called more than once and from multiple goroutines. Later calls wait until the first
 // call returns or their own ctx ends, and return the same report.
 func (r *Router) Close(ctx context.Context) (Report, error) {

@@ -23,7 +23,7 @@ import (
 // records, the reason and the remedy, each once. It wraps the cause of the context.
 func TestCloseMessages(t *testing.T) {
 	const (
-		unanswered = ": deliver: close: 1 record lost (shutdown=1), 1 of them unknown: "
+		unanswered = ": deliver: close: 1 record lost (shutdown=1), 1 of them sent and not acknowledged: "
 		failed     = ": deliver: close: 1 record lost (shutdown=1): "
 		remedy     = "; give Close more time (its context, or CloseTimeout), or use a spool (forebay.Spool)"
 		late       = "not finished in time"

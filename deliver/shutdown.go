@@ -92,7 +92,7 @@ func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if r.Unknown > 0 {
-		text += fmt.Sprintf(", %d of them unknown", r.Unknown)
+		text += fmt.Sprintf(", %d of them sent and not acknowledged", r.Unknown)
 	}
 	if waiting > 0 {
 		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", waiting)

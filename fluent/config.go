@@ -130,8 +130,8 @@ type Config struct {
 	// Default 4, at most 1024.
 	Window int `yaml:"window"`
 	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the client
-	// closes the connection. If there is another server, it skips this one for a while. Default 30
-	// s.
+	// closes the connection, and the event "send" reports it. If there is another server, the
+	// client skips this one for a while. Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
 	// Heartbeat is the interval at which a server with an overdue acknowledgement is checked, if
 	// there is another server. For a check, the client opens a second connection, with TLS and
