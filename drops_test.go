@@ -38,7 +38,7 @@ func TestDropsAreReportedWithNumbers(t *testing.T) {
 		for out.Account().Dropped.Total() == 0 {
 			_, _ = io.WriteString(out, record)
 		}
-		want := []string{"app: drop: slab: record dropped: full=1"}
+		want := []string{"app: drop: lost before delivery: full=1"}
 		wantEvents := func() {
 			t.Helper()
 			synctest.Wait()
@@ -53,12 +53,12 @@ func TestDropsAreReportedWithNumbers(t *testing.T) {
 			_, _ = io.WriteString(out, record)
 			time.Sleep(time.Second)
 		}
-		want = append(want, "app: drop: slab: record dropped: full=10 (10 records)", "app: drop: slab: record dropped: full=10 (10 records)")
+		want = append(want, "app: drop: lost before delivery: full=10", "app: drop: lost before delivery: full=10")
 		wantEvents()
 
 		_, _ = io.WriteString(out, "too long "+record)
 		time.Sleep(30 * time.Second)
-		want = append(want, "app: drop: slab: record dropped: full=5 oversize=1 (6 records)", "app: drop-end: full=26 oversize=1 (27 records)")
+		want = append(want, "app: drop: lost before delivery: full=5 oversize=1 (6 records)", "app: drop-end: full=26 oversize=1 (27 records)")
 		wantEvents()
 
 		_, _ = io.WriteString(out, record) // another series, which Close ends
@@ -67,7 +67,7 @@ func TestDropsAreReportedWithNumbers(t *testing.T) {
 		if err := out.Close(); err != nil {
 			t.Error(err)
 		}
-		want = append(want, "app: drop: slab: record dropped: full=1", "app: drop-end: full=2 (2 records)")
+		want = append(want, "app: drop: lost before delivery: full=1", "app: drop-end: full=2")
 		wantEvents()
 	})
 }

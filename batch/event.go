@@ -1,6 +1,9 @@
 package batch
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // An Event is a transition of interest to an operator: the first failure of a destination, its
 // recovery, a panic, or a series of drops. Not every failure is an event, but the counters include
@@ -40,7 +43,7 @@ func (e Event) String() string {
 	if e.Dropped != (Drops{}) {
 		s += ": " + e.Dropped.String()
 	}
-	if e.Count > 1 {
+	if e.Count > 1 && !slices.Contains(e.Dropped[:], e.Count) { // otherwise the number is there already
 		s += fmt.Sprintf(" (%d records)", e.Count)
 	}
 	return s

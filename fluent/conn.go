@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/neterr"
 )
 
 // A conn is a connection to a server after the handshake. One goroutine at a time reads, and one
@@ -170,7 +171,7 @@ func (c *conn) lost(err error, acked bool) error {
 	if isRefusal(err) && !acked {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
-	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, err)
+	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, neterr.Cause(err))
 }
 
 // noForward is the error text for a message that does not belong to the Forward protocol.

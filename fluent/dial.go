@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/neterr"
 )
 
 // dial connects to the server with the given index, including TLS and the handshake. DialTimeout
@@ -25,7 +27,7 @@ func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
 	defer cancel()
 	nc, err := dialContext(dctx, func() (net.Conn, error) { return c.Dial(dctx, srv.network, srv.address) })
 	if err != nil {
-		return fail("connect to", cause(dctx, err))
+		return fail("connect to", neterr.Cause(cause(dctx, err)))
 	}
 	defer func() {
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/neterr"
 )
 
 // A Driver is a [deliver.Destination] over a stream socket. Its methods are safe for concurrent
@@ -100,7 +101,7 @@ func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (de
 	secure := tls.Client(conn, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		return nil, markFatalTLS(d.cannotConnect(l, fmt.Errorf("TLS handshake: %w", err)))
+		return nil, markFatalTLS(d.cannotConnect(l, fmt.Errorf("TLS handshake: %w", neterr.Cause(err))))
 	}
 	return d.begin(l, secure, conn), nil
 }
@@ -126,7 +127,7 @@ func (d *Driver) cannotConnect(l deliver.Life, err error) error {
 	if ended := context.Cause(l.Context()); ended != nil {
 		err = ended
 	}
-	return fmt.Errorf("netsink: cannot connect to %s: %w", &d.t, err)
+	return fmt.Errorf("netsink: cannot connect to %s: %w", &d.t, neterr.Cause(err))
 }
 
 // Close returns an error if the last connection broke after its last record was written, because

@@ -919,3 +919,25 @@ func TestOutputKeepsOrderWhenConnectionsReset(t *testing.T) {
 
 // holds reports whether an outlet holds its records because of err.
 func holds(err error) bool { return batch.FailedOutcome(err).Advice == batch.Hold }
+
+// The message about a refused connection has the address and the reason once.
+func TestRefusedConnectionIsReportedBriefly(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := "tcp://" + l.Addr().String()
+	l.Close()
+	d := mustNew(t, to, nil)
+	events := make(chan batch.Event, 100)
+	out, err := deliver.NewOutput(d, &deliver.OutputOptions{OnError: func(e batch.Event) { events <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	out.Write([]byte("line\n"))
+	e := <-events
+	if text := e.Err.Error(); !strings.HasPrefix(text, "netsink: cannot connect to "+to+": ") || strings.Count(text, l.Addr().String()) != 1 || strings.Contains(text, "dial") {
+		t.Errorf("%q", text)
+	}
+}

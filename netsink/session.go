@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/neterr"
 )
 
 // A session is one connection. Send writes batches. A goroutine, the reader, runs the method read
@@ -112,7 +113,9 @@ func (s *session) setSending(sending bool) error {
 }
 
 // wrap returns err prefixed with the destination.
-func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &s.d.t, err) }
+func (s *session) wrap(err error) error {
+	return fmt.Errorf("netsink: %s: %w", &s.d.t, neterr.Cause(err))
+}
 
 // Send writes the records of b and answers before it returns; see [deliver.Session]. Records that
 // the kernel has completely accepted are settled, even if the connection is lost.
@@ -266,7 +269,7 @@ func (s *session) Close() {
 	// discarded input.
 	var err error
 	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
-		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", s.readErr))
+		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", neterr.Cause(s.readErr)))
 	}
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

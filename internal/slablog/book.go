@@ -41,6 +41,14 @@ func (e droppedError) Is(target error) bool {
 	return target == slab.ErrOversize && batch.Reason(e) == batch.Oversize
 }
 
+// errDrops is the error of the event "drop". The event has the reasons and the numbers.
+var errDrops error = dropsError{}
+
+type dropsError struct{}
+
+func (dropsError) Error() string { return "lost before delivery" }
+func (dropsError) Unwrap() error { return slab.ErrDropped }
+
 // dropLocked counts a record that was dropped before it got a ticket.
 func (s *store) dropLocked(r batch.Reason) error {
 	s.book.Accepted++

@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/layout"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, waiting
@@ -54,7 +53,7 @@ func (s *store) init(c *config, f *front) {
 	s.pool = pool{slab: c.o.SlabBytes, maxCeded: c.o.SlabCount - neverCeded}
 	s.bell.ch = make(chan struct{}, 1)
 	s.leases.store = s
-	s.book.series.Init(&s.mu, &s.book.Dropped, slab.ErrDropped, c.events.PostEvent)
+	s.book.series.Init(&s.mu, &s.book.Dropped, errDrops, c.events.PostEvent)
 	s.callers, s.found = new(callers), &found{store: s}
 }
 

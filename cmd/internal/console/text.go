@@ -27,6 +27,10 @@ func Plain(err error) string {
 	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
+// PlainOf is like Plain, for a message that begins with the name of a thing: if the error begins with
+// that name too, it is left out.
+func PlainOf(thing string, err error) string { return strings.TrimPrefix(Plain(err), thing+": ") }
+
 // PathFirst returns the text of an error. If the error is about a path, the text begins with the
 // path.
 func PathFirst(err error) string {

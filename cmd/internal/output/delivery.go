@@ -91,14 +91,14 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	switch e.Op {
 	case "send":
 		out.failing.Store(true)
-		say("%s; retrying", console.Plain(e.Err))
+		say("%s; retrying", console.PlainOf(e.Output, e.Err))
 	case "hold":
 		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // a limit of one tenant or stream, which other records do not exceed
 			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
 		out.failing.Store(true)
-		say("%s; retrying at most once a minute; correct the cause", console.Plain(e.Err))
+		say("%s; retrying at most once a minute; correct the cause", console.PlainOf(e.Output, e.Err))
 	case "recovered":
 		out.failing.Store(false)
 		say("works again")
@@ -150,7 +150,7 @@ func (out *Output) sayWhy(say func(format string, args ...any), err error, place
 	case reported:
 		say("is down; lines go to %s", place)
 	default: // the first delivery failed, and nothing was printed about it
-		say("is down; lines go to %s: %s", place, console.Plain(err))
+		say("is down; lines go to %s: %s", place, console.PlainOf(out.To, err))
 	}
 }
 

@@ -115,7 +115,7 @@ func (out *Output) event(e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the summary reports the end of the time limit
 		}
-		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.Plain(e.Err), memory)
+		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.PlainOf(e.Output, e.Err), memory)
 	case "gone":
 		out.Env.Console.Say("%s: %s; this output is closed", e.Output, console.Plain(e.Err))
 	case "poison":

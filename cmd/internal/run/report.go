@@ -61,7 +61,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 		if n := out.Report.Unknown; n > 0 {
 			why := "no response in time"
 			if last := out.Delivery.Stats().Deliver.LastError; last != "" { // it answered, or closed the connection
-				why = console.Plain(errors.New(last))
+				why = console.PlainOf(out.To, errors.New(last))
 			}
 			say("%s: %s; %s sent without an acknowledgement, which may have arrived", out.To, why, plural.Records(n))
 		} else if left+missing > 0 && output.NeverReached(out) {
@@ -71,7 +71,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			say("%s: %s kept for the next run, in %s", out.To, plural.Records(left), out.Spec.KeptIn(out.Report.Pending))
 		}
 		if out.Err != nil && missing == 0 && !repeated {
-			say("%s: %s", out.To, console.Plain(out.Err))
+			say("%s: %s", out.To, console.PlainOf(out.To, out.Err))
 			faults++
 		}
 		if err := out.Report.Check(); err != nil {
