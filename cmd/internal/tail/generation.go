@@ -2,6 +2,7 @@ package tail
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -22,9 +23,10 @@ type generation struct {
 	real      string // last known path, without symbolic links
 	otherPath string // another path of the file that the patterns match, or ""
 
-	state genState
-	f     *os.File  // nil if closed
-	used  time.Time // time of the last use of f
+	state   genState
+	f       *os.File  // nil if closed
+	used    time.Time // time of the last use of f
+	deleted bool      // f has no path any more, so no other process can read it
 
 	at        position // position of the first byte that was not passed to the sink
 	size      int64
@@ -152,7 +154,21 @@ func (g *generation) entry() entry {
 	if !g.mtime.IsZero() {
 		e.mtime = g.mtime.UnixNano()
 	}
+	if g.deleted {
+		e.id = deletedID
+	}
 	return e
+}
+
+// checkDeleted sets g.deleted if the file of g, whose status is st, was deleted. It does not set it
+// if the file has grown since the scanner examined it, because the next process must then report
+// data that was not read. checkDeleted reports whether it has set g.deleted.
+func (g *generation) checkDeleted(st fs.FileInfo) bool {
+	if g.deleted || !isDeleted(st) || st.Size() > g.size {
+		return false
+	}
+	g.deleted = true
+	return true
 }
 
 // A series contains the generations of one path. It also holds unfinished records, because they may

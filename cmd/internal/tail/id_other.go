@@ -15,5 +15,8 @@ func idOf(path string, _ fs.FileInfo) id {
 	return id{1, h.Sum64()}
 }
 
+// isDeleted returns false, because the number of links of a file is available on Unix only.
+func isDeleted(fs.FileInfo) bool { return false }
+
 // descriptors returns an assumed limit of open files of this process.
 func descriptors() int { return 4096 }

@@ -18,6 +18,12 @@ func idOf(_ string, st fs.FileInfo) id {
 	return id{uint64(s.Dev), uint64(s.Ino)}
 }
 
+// isDeleted reports whether the open file described by st was deleted.
+func isDeleted(st fs.FileInfo) bool {
+	s, ok := st.Sys().(*syscall.Stat_t)
+	return ok && s.Nlink == 0
+}
+
 // descriptors returns the limit of open files of this process.
 func descriptors() int {
 	var r unix.Rlimit

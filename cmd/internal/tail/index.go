@@ -143,10 +143,14 @@ func (x *index) observe(s *series, now time.Time) {
 		if g.state != moved || g.f == nil {
 			continue
 		}
-		if st, err := g.f.Stat(); err != nil {
+		st, err := g.f.Stat()
+		if err != nil {
 			x.unreadable(g, err)
-		} else {
-			x.updateSize(g, st, now)
+			continue
+		}
+		x.updateSize(g, st, now)
+		if g.state == moved && g.checkDeleted(st) {
+			x.markUnsaved(g)
 		}
 	}
 }
@@ -253,6 +257,8 @@ func (x *index) resume(now time.Time) {
 		switch {
 		case e.head.n == 0: // the file was empty, so it cannot be recognized
 			continue
+		case e.id == deletedID && e.seen <= e.at.off: // it was read completely before it was deleted
+			g.state = moved
 		case here && st.Size() >= e.at.off && owner[e.id] == i && isFile(e.path, e.head, e.at):
 		case here:
 			g.state, path = copied, x.copyOf(find)
@@ -267,7 +273,7 @@ func (x *index) resume(now time.Time) {
 				g.state, path = copied, x.copyOf(find)
 			}
 			if path == "" {
-				x.o.report("%s: the file of the earlier run is gone; its content after byte %d was not read", e.path, e.at.off)
+				x.o.report("%s: the file of the earlier run is gone; content after byte %d, if any, was not read", e.path, e.at.off)
 			}
 		}
 		latest[e.path] = resumedFile{e.real, time.Unix(0, e.mtime), g.state == current || e.mtime == 0}
@@ -342,8 +348,7 @@ func (x *index) follows(fileID id) bool {
 	if g == nil || g.f != nil {
 		return g != nil
 	}
-	st, err := os.Stat(g.s.path)
-	return err == nil && idOf(g.s.path, st) == fileID
+	return isAt(g.s.path, fileID)
 }
 
 // reattach is called when a moved file is at its path again, or at g.otherPath if that is set. It
@@ -419,7 +424,7 @@ func (x *index) substitute(g *generation, f *os.File, path string, state genStat
 	if st, err := f.Stat(); err == nil {
 		g.id, g.size, g.mtime = idOf(path, st), st.Size(), st.ModTime()
 	}
-	g.f, g.real, g.remainder, g.data = f, path, readable, g.at
+	g.f, g.real, g.deleted, g.remainder, g.data = f, path, false, readable, g.at
 	g.scan, g.active = x.scans, now
 	g.s.due, g.s.idle = now, 0
 	x.files.open = append(x.files.open, g)
@@ -693,6 +698,12 @@ func (x *index) settleAll() []entry {
 	for _, s := range x.list {
 		for _, g := range s.gens {
 			g.settled = s.resumePoint(g)
+			if g.f == nil || g.state != moved && isAt(s.path, g.id) {
+				continue
+			}
+			if st, err := g.f.Stat(); err == nil {
+				g.checkDeleted(st)
+			}
 		}
 		s.gens = slices.DeleteFunc(s.gens, func(g *generation) bool { return g.settled.ended })
 	}

@@ -21,6 +21,15 @@ func sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 // An id identifies a file on this machine. On systems without inodes it is derived from the path.
 type id struct{ dev, ino uint64 }
 
+// deletedID is stored instead of the id of a file that was deleted while it was followed.
+var deletedID id
+
+// isAt reports whether fileID is the file at path.
+func isAt(path string, fileID id) bool {
+	st, err := os.Stat(path)
+	return err == nil && idOf(path, st) == fileID
+}
+
 // A head is the checksum of the first n bytes of a file.
 type head struct {
 	n   int // at most headBytes

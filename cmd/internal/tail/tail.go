@@ -168,17 +168,16 @@ func (t *Tailer) Missed() int { return t.index.missed }
 // Finish closes all files and unlocks Options.Dir. Call it after Run. If delivered is true, all
 // lines that were passed to the sink are delivered or in a spool, and Finish stores the positions.
 func (t *Tailer) Finish(delivered bool) (err error) {
-	for len(t.index.files.open) > 0 {
-		t.index.files.closeFile(t.index.files.open[0])
-	}
-	if t.keeper.store == nil {
-		return nil
-	}
-	if delivered && !t.index.initial { // before the first scan there are no new positions
+	if t.keeper.store != nil && delivered && !t.index.initial { // before the first scan there are no new positions
 		if err = t.keeper.store.save(t.index.settleAll()); err != nil {
 			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, vfs.Cause(err))
 		}
 	}
-	t.keeper.store.close()
+	for len(t.index.files.open) > 0 {
+		t.index.files.closeFile(t.index.files.open[0])
+	}
+	if t.keeper.store != nil {
+		t.keeper.store.close()
+	}
 	return err
 }
