@@ -26,14 +26,44 @@ func TestLateLinesAreReadAgain(t *testing.T) {
 	}
 	defer d.Close()
 	for dir, want := range map[string]int{"": exit.RuntimeCode, "state": exit.KeptCode} {
-		out := &output.Output{To: "out", Target: &dest.Target{}, Delivery: d, Err: errors.New("2 records lost")}
+		spec := dest.NewSpec()
+		out := &output.Output{To: "out", Spec: &spec, Target: &dest.Target{}, Delivery: d, Err: errors.New("2 records lost")}
 		out.Report.Accepted, out.Report.Delivered, out.Report.Dropped[batch.Shutdown] = 5, 3, 2
-		p := &run.Pipeline{C: &config.Pipeline{Quiet: true}, Inlets: []*run.LiveInput{{Inlet: new(intake.Inlet), Src: &input.TailSource{Dir: dir}}}, Outs: []*output.Output{out}}
+		in := new(intake.Inlet)
+		in.Records.Add(5)
+		p := &run.Pipeline{C: &config.Pipeline{Quiet: true}, Inlets: []*run.LiveInput{{Inlet: in, Src: &input.TailSource{Dir: dir}}}, Outs: []*output.Output{out}}
 		text, err := run.Account{P: p}.Conclude(0, nil, run.ErrDeadline)
 		var code *exit.Error
 		if !errors.As(err, &code) || code.Code != want || len(text) != 1 ||
 			strings.Contains(text[0], "the next run reads them again, from the positions in state") != (dir != "") {
 			t.Errorf("%q: %v: %q", dir, err, text)
 		}
+	}
+}
+
+// The message about undelivered lines names only inputs that have passed lines to the output.
+func TestLateLinesNameTheirInput(t *testing.T) {
+	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p := &run.Pipeline{C: &config.Pipeline{Quiet: true}}
+	for _, c := range []struct {
+		name    string
+		records uint64
+	}{{"app", 5}, {"other", 5}, {"idle", 0}} {
+		in := &intake.Inlet{Name: c.name}
+		in.Records.Add(c.records)
+		p.Inlets = append(p.Inlets, &run.LiveInput{Inlet: in, Src: &input.TailSource{Dir: c.name + ".state"}})
+	}
+	spec := dest.NewSpec()
+	spec.Route.From = []string{"app", "idle"}
+	out := &output.Output{To: "out", Spec: &spec, Target: &dest.Target{}, Delivery: d}
+	out.Report.Accepted, out.Report.Dropped[batch.Shutdown] = 5, 5
+	p.Outs = append(p.Outs, out)
+	const want = "out: 5 records not delivered in time; the next run reads them again, from the positions in app.state"
+	if text, _ := (run.Account{P: p}).Conclude(0, nil, run.ErrDeadline); len(text) != 1 || text[0] != want {
+		t.Errorf("%q, want %q", text, want)
 	}
 }

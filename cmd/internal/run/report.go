@@ -25,7 +25,6 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	if !p.C.Quiet && p.C.Ops.Summary.Value != config.SummaryJSON {
 		say("%s", a.summary(took))
 	}
-	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
 	faults := uint64(0) // number of errors that do not include a number of lost records
 	if p.positionsLost {
@@ -45,7 +44,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 		late += out.Report.Dropped[batch.Shutdown]
 		left := out.Report.Kept()
 		missing := lostOf(&out.Report)
-		repeated := false
+		repeated, again := false, a.readsAgain(out)
 		if n := out.Report.Dropped[batch.Shutdown]; n > 0 && again != "" {
 			repeated = true
 			say("%s: %s not delivered in time; %s", out.To, plural.Records(n), again)

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/input"
@@ -134,21 +135,22 @@ func (p *Pipeline) CloseInputs() {
 	}
 }
 
-// readsAgain describes, for a message, the positions from which the next run reads undelivered
-// lines again. If the next run cannot read all of them again, it returns "".
-func (a Account) readsAgain() (by string) {
-	p := a.P
-	for i, in := range p.Inlets {
+// readsAgain describes, for a message, the positions from which the next run reads the undelivered
+// lines of out again. If the next run cannot read all of them again, it returns "".
+func (a Account) readsAgain(out *output.Output) string {
+	var by []string
+	for _, in := range a.P.Inlets {
+		if in.Records.Load() == 0 || !out.Spec.Route.Selects(in.Name) {
+			continue
+		}
 		switch again := in.Src.Repeats(); {
 		case again == "":
 			return ""
-		case i == 0:
-			by = again
-		case by != again:
-			by += ", and " + again
+		case !slices.Contains(by, again):
+			by = append(by, again)
 		}
 	}
-	return by
+	return strings.Join(by, ", and ")
 }
 
 // Rules returns the current transforms.
