@@ -1,13 +1,16 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/input"
+	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
 // checkConflicts reports inputs and outputs that conflict with each other. It ignores settings that
@@ -63,6 +66,37 @@ func (c *Pipeline) checkConflicts() {
 	}
 	c.checkPaths()
 	c.checkLoops()
+}
+
+// Repeats returns a note for each network output that keeps no records and shares an input with
+// other outputs. An input has one position for all its outputs, so records that one output has not
+// delivered come again for all of them.
+func (c *Pipeline) Repeats() (notes []string) {
+	for _, out := range c.Outs {
+		scheme, _, _ := strings.Cut(out.To, ":")
+		if out.KeepsLines() || scheme == "stdout" || scheme == "stderr" || !slices.Contains(setting.Remote, scheme) {
+			continue
+		}
+		var ins, others []string
+		for _, in := range c.Inputs {
+			if !in.Repeats() || !out.Route.Selects(in.Name) {
+				continue
+			}
+			for _, other := range c.Outs {
+				if other != out && other.Route.Selects(in.Name) {
+					ins, others = append(ins, in.Name), append(others, other.Name)
+				}
+			}
+		}
+		if others == nil {
+			continue
+		}
+		slices.Sort(ins)
+		slices.Sort(others)
+		notes = append(notes, fmt.Sprintf("outputs.%s: if it is down when forebay ends, records of %s are repeated, also for %s; a spool prevents that",
+			out.Name, console.InWords(slices.Compact(ins), "and"), console.InWords(slices.Compact(others), "and")))
+	}
+	return notes
 }
 
 // checkReceived reports the input if no output receives its records. If an output has a fault in

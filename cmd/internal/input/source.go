@@ -1,6 +1,8 @@
 package input
 
 import (
+	"slices"
+
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
@@ -23,6 +25,12 @@ func (c *Config) State() string {
 		return ""
 	}
 	return c.Values.Text("state")
+}
+
+// Repeats reports whether the input passes on records again that were not delivered at the end of
+// the last run.
+func (c *Config) Repeats() bool {
+	return c.State() != "" || !slices.Contains([]string{"stdin", "tail", "journal", "syslog"}, c.Values.Text("type"))
 }
 
 // A Kind is an input that is configured but not open.

@@ -175,3 +175,35 @@ func FuzzFileConfig(f *testing.F) {
 		}
 	})
 }
+
+// forebay validate lists the outputs whose failures make other outputs get records twice: network
+// outputs without a spool that share an input with others.
+func TestValidateRepeats(t *testing.T) {
+	dir := t.TempDir()
+	const in = "inputs: {app: {type: tail, files: x, state: st}, fw: {type: forward}, std: {type: stdin}, sys: {type: syslog}}\noutputs:\n  all: {to: \"stdout:\"}\n"
+	for out, want := range map[string]string{
+		"tcp: {to: \"tcp://h:1\"}":                          "app and fw",
+		"tcp: {to: \"tcp://h:1\", from: app}":               "app",
+		"tcp: {to: \"tcp://h:1\", spool: sp, from: app}":    "",
+		"tcp: {to: \"tcp://h:1\", crash-safe: c, from: fw}": "",
+		"tcp: {to: \"tcp://h:1\", from: [std, sys]}":        "",
+		"file: {to: \"file:y\"}":                            "",
+	} {
+		path := filepath.Join(dir, "forebay.yaml")
+		if err := os.WriteFile(path, []byte(in+"  "+out+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if want != "" {
+			want = "outputs.tcp: if it is down when forebay ends, records of " + want + " are repeated, also for all; a spool prevents that\n"
+		}
+		var text strings.Builder
+		cmd := newValidate(os.Stdin, &text)
+		cmd.SetArgs([]string{path})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if _, notes, _ := strings.Cut(text.String(), "outputs\n"); notes != want {
+			t.Errorf("%s: %q, want %q", out, notes, want)
+		}
+	}
+}

@@ -109,8 +109,8 @@ func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {
 		Long: `Validate a configuration file, and report every error with its line and column. Files with
 keys, passwords and certificates are read. Files and directories that the user of this command
 may not write are errors. Nothing is written or created, no connection is made, and no spool is
-opened. Labels that are renamed for Loki are listed, and secrets that every user of this machine
-can read.
+opened. Labels that are renamed for Loki are listed, secrets that every user of this machine can
+read, and outputs that need a spool so that other outputs do not get records twice.
 
 Exit codes:
   0   the configuration is valid
@@ -142,7 +142,7 @@ Exit codes:
 				notes = append(notes, dest.RenamedLabels(out)...)
 				notes = append(notes, out.VisibleIn(file, data)...)
 			}
-			for _, note := range notes {
+			for _, note := range append(notes, c.Repeats()...) {
 				_, err2 := fmt.Fprintln(stdout, note)
 				err = errors.Join(err, err2)
 			}

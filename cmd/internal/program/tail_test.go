@@ -41,7 +41,8 @@ func TestLateLinesAreReadAgain(t *testing.T) {
 	}
 }
 
-// The message about undelivered lines names only inputs that have passed lines to the output.
+// The message about undelivered lines names only inputs that have passed lines to the output. It also
+// names the other outputs of these inputs, because they get the lines a second time.
 func TestLateLinesNameTheirInput(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {
@@ -57,13 +58,29 @@ func TestLateLinesNameTheirInput(t *testing.T) {
 		in.Records.Add(c.records)
 		p.Inlets = append(p.Inlets, &run.LiveInput{Inlet: in, Src: &input.TailSource{Dir: c.name + ".state"}})
 	}
-	spec := dest.NewSpec()
-	spec.Route.From = []string{"app", "idle"}
-	out := &output.Output{To: "out", Spec: &spec, Target: &dest.Target{}, Delivery: d}
-	out.Report.Accepted, out.Report.Dropped[batch.Shutdown] = 5, 5
-	p.Outs = append(p.Outs, out)
-	const want = "out: 5 records not delivered in time; the next run reads them again, from the positions in app.state"
-	if text, _ := (run.Account{P: p}).Conclude(0, nil, run.ErrDeadline); len(text) != 1 || text[0] != want {
-		t.Errorf("%q, want %q", text, want)
+	add := func(name string, delivered uint64, from ...string) *dest.Spec {
+		spec := dest.NewSpec()
+		spec.Route.From = from
+		out := &output.Output{To: name, Spec: &spec, Target: &dest.Target{}, Delivery: d}
+		out.Report.Accepted, out.Report.Delivered, out.Report.Dropped[batch.Shutdown] = 5, delivered, 5-delivered
+		p.Outs = append(p.Outs, out)
+		return &spec
 	}
+	late := add("late", 0, "app", "idle")
+	add("another", 5, "other")
+	check := func(want string) {
+		t.Helper()
+		want = "late: 5 records not delivered in time; the next run reads them again, from the positions in app.state" + want
+		if text, _ := (run.Account{P: p}).Conclude(0, nil, run.ErrDeadline); len(text) != 1 || text[0] != want {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+	check("")
+	add("all", 5)
+	add("more", 5, "app")
+	check("; the other outputs get them again: all, more; a --spool for late prevents that")
+	if err := late.ByName["spool"].Set("dir"); err != nil {
+		t.Fatal(err)
+	}
+	check("; the other outputs get them again: all, more")
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -136,9 +137,11 @@ func (p *Pipeline) CloseInputs() {
 }
 
 // readsAgain describes, for a message, the positions from which the next run reads the undelivered
-// lines of out again. If the next run cannot read all of them again, it returns "".
+// lines of out again. It names the other outputs that get the lines a second time, because an input
+// has one position for all its outputs. If the next run cannot read all lines again, readsAgain
+// returns "".
 func (a Account) readsAgain(out *output.Output) string {
-	var by []string
+	var by, also []string
 	for _, in := range a.P.Inlets {
 		if in.Records.Load() == 0 || !out.Spec.Route.Selects(in.Name) {
 			continue
@@ -149,8 +152,22 @@ func (a Account) readsAgain(out *output.Output) string {
 		case !slices.Contains(by, again):
 			by = append(by, again)
 		}
+		for _, other := range a.P.Outs {
+			account := &other.Report.Account
+			if other != out && other.Spec.Route.Selects(in.Name) && account.Accepted > account.Dropped.Total() && !slices.Contains(also, other.To) {
+				also = append(also, other.To)
+			}
+		}
 	}
-	return strings.Join(by, ", and ")
+	text := strings.Join(by, ", and ")
+	if text == "" || also == nil {
+		return text
+	}
+	text += "; the other outputs get them again: " + strings.Join(also, ", ")
+	if !out.Spec.KeepsLines() {
+		text += fmt.Sprintf("; a --spool for %s prevents that", out.To)
+	}
+	return text
 }
 
 // Rules returns the current transforms.
