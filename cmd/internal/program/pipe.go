@@ -92,10 +92,10 @@ not a level. --level drops lines below a level; lines without a recognized level
 
 End: at the end of the input, or on Ctrl-C or SIGTERM, the remaining lines are delivered for at
 most --drain-timeout. A second signal ends the program at once. A repetition of the first signal
-within 0.25 s is ignored, because timeout(1) sends its signal twice. With --spool the program
-does not wait for a destination that is down; the next run delivers the lines in the spool.
-SIGHUP reopens files. One line on standard error accounts for every record; docs/OPERATING.md
-explains it and all other messages.
+within 0.25 s is ignored, because timeout(1) sends its signal twice. A destination that is down is
+probed for 70 % of --drain-timeout, even with --spool; the next run delivers the lines that are
+then in the spool. SIGHUP reopens files. One line on standard error accounts for every record;
+docs/OPERATING.md explains it and all other messages.
 
 An output ends when its reader has closed the pipe (| head). Its lines go to --fallback,
 --spool or --dead-letter if given, and are counted as failed otherwise. The other outputs
