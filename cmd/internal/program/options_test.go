@@ -2,15 +2,21 @@ package program
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/forebay-log/forebay/cmd/internal/config"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/cmd/internal/output"
+	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // The names in the table of options are unique. All options and destinations that the table refers
@@ -141,4 +147,24 @@ func FuzzQuery(f *testing.F) {
 // hasSensitive reports whether c has a value for a sensitive option.
 func hasSensitive(c *dest.Spec) bool {
 	return slices.ContainsFunc(setting.Options, func(o *setting.Option) bool { return o.Sensitive && c.Given[o.Name] })
+}
+
+// If the level of an output is removed while the program runs, the summary still counts the lines
+// that were below it.
+func TestSummaryAfterLevelIsRemoved(t *testing.T) {
+	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	spec := dest.NewSpec()
+	out := &output.Output{To: "out", Spec: &spec, Target: &dest.Target{}, Delivery: d}
+	out.Below.Add(3)
+	for given, want := range map[bool]string{false: "(3 below an earlier level)", true: "(3 below level warn)"} {
+		*spec.Level() = setting.Level{Level: slog.LevelWarn, Given: given}
+		text, _ := run.Account{P: &run.Pipeline{C: &config.Pipeline{}, Outs: []*output.Output{out}}}.Conclude(0, nil, nil)
+		if len(text) != 1 || !strings.HasSuffix(text[0], want) {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
 }

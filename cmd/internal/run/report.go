@@ -144,8 +144,11 @@ func (a Account) summary(took time.Duration) string {
 			account = strings.Replace(account, " delivered=", " shown=", 1)
 		}
 		fmt.Fprintf(&sb, "; %s %s", out.To, account)
-		if n := out.Below.Load(); n > 0 {
-			fmt.Fprintf(&sb, " (%d below level %s)", n, out.Spec.Level().String())
+		switch n, level := out.Below.Load(), out.Spec.Level(); {
+		case n > 0 && level.Given:
+			fmt.Fprintf(&sb, " (%d below level %s)", n, level)
+		case n > 0: // the level was removed while the program ran
+			fmt.Fprintf(&sb, " (%d below an earlier level)", n)
 		}
 		if n := out.Elsewhere.Load(); n > 0 {
 			fmt.Fprintf(&sb, " (%d not in where)", n)
