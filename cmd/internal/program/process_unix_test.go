@@ -256,7 +256,7 @@ func TestDrainTimeoutNamesTheCause(t *testing.T) {
 		if code != want {
 			t.Errorf("exit code %d, want %d", code, want)
 		}
-		wantMatch(t, stderr, `^forebay: [0-9]+ records? not delivered: the delivery time of --drain-timeout is over$`)
+		wantMatch(t, stderr, `^forebay: [0-9]+ records? not delivered: the delivery time of --drain-timeout is over; allow more time, or keep them for the next run with --spool$`)
 		wantBalance(t, stderr)
 	}
 }

@@ -34,9 +34,16 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 		say("%d bytes of %d files were lost before they were read", read.Lost, read.LostIn)
 		faults++
 	}
+	var lostBy []string // number of lost records of each output, for a message
+	lose := func(to string, n uint64) {
+		lost += n
+		if n > 0 {
+			lostBy = append(lostBy, plural.Records(n)+" for "+to)
+		}
+	}
 	for _, r := range p.removed {
 		dropped += r.report.Dropped.Total() - r.report.Dropped[batch.Limited]
-		lost += lostOf(&r.report)
+		lose(r.to, lostOf(&r.report))
 		kept += r.kept
 	}
 	for _, out := range p.Outs {
@@ -51,7 +58,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			missing -= n
 			kept += n
 		}
-		lost += missing
+		lose(out.To, missing)
 		left -= min(left, out.Delivery.Stats().Spool.Parked) // the next run cannot deliver parked records, either
 		kept += left
 		if out.Refused > 0 && again == "" {
@@ -90,10 +97,17 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			why = ": " + cause.Error()
 		}
 		done := "delivered"
-		if p.C.DryRun {
+		switch {
+		case p.C.DryRun:
 			done = "shown, or would be refused"
+		case cause == ErrDeadline:
+			why += "; allow more time, or keep them for the next run with --spool"
 		}
-		say("%s not %s%s", plural.Records(lost), done, why)
+		which := plural.Records(lost)
+		if len(p.Outs)+len(p.removed) > 1 { // a record may be lost for several outputs, so a sum would not be a number of records
+			which = console.InWords(lostBy, "and")
+		}
+		say("%s not %s%s", which, done, why)
 	}
 	switch {
 	case p.C.FailOnDrop && dropped+lost+faults > 0:
