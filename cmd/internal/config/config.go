@@ -165,6 +165,16 @@ func SameOutput(a, b *dest.Spec) bool {
 	return reflect.DeepEqual(x, y)
 }
 
+// SameDestination reports whether a and b are the same output with two names: all records of one
+// would also arrive by the other. Files are compared elsewhere, because a file has several paths.
+func SameDestination(a, b *dest.Spec) bool {
+	x, y := *a, *b
+	for _, c := range []*dest.Spec{&x, &y} {
+		c.To, c.Name, c.OnEvent, c.At = WithPort(c.To), "", nil, nil
+	}
+	return !strings.HasPrefix(a.To, "file:") && reflect.DeepEqual(x, y)
+}
+
 // Load reads a configuration file. The error has one line for each fault.
 func Load(name string, stdin *os.File) (*Pipeline, []byte, error) {
 	data, err := ReadLimited(name)

@@ -21,7 +21,13 @@ func (c *Pipeline) checkConflicts() {
 		w.add(out, "to", out.To)
 		w.add(out, "dead-letter", "file:"+out.Text("dead-letter"))
 	}
-	for _, out := range c.Outs {
+	for i, out := range c.Outs {
+		for _, other := range c.Outs[:i] {
+			if !c.items[out].doubtful("to") && SameDestination(out, other) {
+				c.items[out].at("to").Faultf("it is the same output as outputs.%s: it would receive every record twice; remove one", other.Name)
+				break
+			}
+		}
 		f := c.Fallbacks[out.Text("fallback")]
 		if f == nil {
 			continue

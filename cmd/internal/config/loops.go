@@ -86,9 +86,25 @@ func reaches(address string) (network string, addresses []string) {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		rest = rest[:i]
 	}
-	port := map[string]string{"forward": "24224", "forward+tls": "24224", "loki": "3100", "http": "80", "https": "443", "loki+https": "443"}[scheme]
+	port := map[string]string{
+		"forward": "24224", "forward+tls": "24224", "loki": "3100", "http": "80", "https": "443", "loki+https": "443", "otlp": "4318", "otlps": "443", "kafka": "9092", "nats": "4222",
+	}[scheme]
 	for _, host := range strings.Split(rest[strings.LastIndexByte(rest, '@')+1:], ",") {
 		addresses = append(addresses, dest.WithPort(host, port))
 	}
 	return "tcp", addresses
+}
+
+// WithPort adds the default port to the servers in the address of a destination.
+func WithPort(address string) string {
+	network, addresses := reaches(address)
+	if network != "tcp" {
+		return address
+	}
+	scheme, rest, _ := strings.Cut(address, "://")
+	path := ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		path = rest[i:]
+	}
+	return scheme + "://" + strings.Join(addresses, ",") + path
 }

@@ -23,12 +23,16 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 			p.abandon()
 		}
 	}()
-	seen := map[string]bool{}
+	seen := map[string]string{} // names by their form with a port
 	for _, c := range p.C.Outs {
-		if seen[c.Name] {
+		name := config.WithPort(c.Name)
+		switch other := seen[name]; {
+		case other == c.Name:
 			return fmt.Errorf("--to %s is given twice: it would receive every line twice", setting.Redact(c.Name))
+		case other != "":
+			return fmt.Errorf("--to %s: it is the same destination as --to %s: it would receive every line twice", setting.Redact(c.Name), setting.Redact(other))
 		}
-		seen[c.Name] = true
+		seen[name] = c.Name
 		out, err := p.openOutput(c, p.Outs, stdin)
 		if err != nil {
 			return err
