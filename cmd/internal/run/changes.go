@@ -482,21 +482,43 @@ func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output
 	return outs, err
 }
 
-// openInputs opens the inputs of c that are not open.
+// openInputs opens the inputs of c that are not open. If a changed input cannot be opened, for
+// instance because its new port is in use, openInputs opens it with its previous settings.
 func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p := ch.p
 	inlets := slices.Clone(ch.kept)
+	open := func(c *input.Config) error {
+		in, err := p.openInlet(c, named(ch.stopped, c.Name, inletName))
+		if err != nil {
+			return in.WithName(err)
+		}
+		inlets = append(inlets, in)
+		p.begin(in)
+		return nil
+	}
+	refused := map[*LiveInput]error{} // why a changed input could not be opened
 	for _, want := range c.Inputs {
 		if named(ch.kept, want.Name, inletName) != nil {
 			continue
 		}
-		in, err := p.openInlet(want, named(ch.stopped, want.Name, inletName))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%w; the input stays closed until the file is changed or reloaded", in.WithName(err)))
+		err := open(want)
+		if old := named(ch.stopped, want.Name, inletName); err != nil && old != nil {
+			refused[old] = err
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("%w; %s", err, staysClosed))
+		}
+	}
+	missing := len(errs) > 0
+	for _, old := range ch.stopped {
+		err := refused[old]
+		if err == nil {
 			continue
 		}
-		inlets = append(inlets, in)
-		p.begin(in)
+		what := "the input continues with its previous settings; to try again, change the file or send SIGHUP"
+		if open(old.c) != nil {
+			what, missing = staysClosed, true
+		}
+		errs = append(errs, fmt.Errorf("%w; %s", err, what))
 	}
 	p.Mu.Lock()
 	for _, in := range ch.stopped {
@@ -504,9 +526,11 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	}
 	p.Inlets = inlets
 	p.Mu.Unlock()
-	p.keepRunning(len(errs) > 0)
+	p.keepRunning(missing)
 	return errs
 }
+
+const staysClosed = "the input stays closed until the file is changed or reloaded"
 
 // retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that the
 // outputs in outs do not use.
