@@ -175,9 +175,13 @@ func (d *Disk) updateNames() {
 			continue
 		}
 		delete(d.files, was)
-		to := ""
+		to, size := "", int64(-1)
+		if n := d.mem.names[was]; n != nil {
+			size = int64(len(n.data))
+		}
 		for name, st2 := range now {
-			if os.SameFile(st2, st) {
+			// A file of another size is a new file with the inode of the removed one.
+			if os.SameFile(st2, st) && st2.Size() == size {
 				to = name
 			}
 		}

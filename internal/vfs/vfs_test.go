@@ -382,3 +382,38 @@ func TestFaulty(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// If another file has the inode of a removed one, a Disk does not take it for the removed file under
+// a new name.
+func TestDiskKnowsNewFilesWithOldInodes(t *testing.T) {
+	root := t.TempDir()
+	d, err := NewDisk(root, nil, rand.New(rand.NewSource(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.OpenFile(filepath.Join(root, "a"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("old text"), 0); err != nil {
+		t.Fatal(err)
+	}
+	// As if "a" was removed, and its inode was used again for "b".
+	err = errors.Join(f.Sync(), os.Rename(filepath.Join(root, "a"), filepath.Join(root, "b")), os.Truncate(filepath.Join(root, "b"), 0))
+	b, err2 := d.OpenFile(filepath.Join(root, "b"), os.O_RDWR, 0o600)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.WriteAt([]byte("new"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Sync(), d.SyncDir(root)); err != nil {
+		t.Fatal(err)
+	}
+	left := d.After()
+	if n := left.names["/b"]; n == nil || string(n.data) != "new" || left.names["/a"] != nil {
+		t.Errorf("after the loss of power: %v", left.names)
+	}
+}

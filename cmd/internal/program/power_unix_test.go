@@ -185,7 +185,7 @@ func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 			}
 			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {
-				w.t.Fatal(err)
+				w.t.Fatalf("%v\n%s", err, w.messages.String())
 			}
 			return
 		case <-ended: // the program could not start
@@ -219,15 +219,27 @@ func (w *powerWalk) check() {
 	for where, has := range map[string]map[string]bool{"file": file, "server": w.server} {
 		for n := range w.written {
 			if !has[w.line("line", n)] {
-				w.t.Errorf("line %d of %d is missing at the %s", n, w.written, where)
+				w.t.Errorf("line %d of %d is missing at the %s; %s", n, w.written, where, damaged(names, "line", n))
 			}
 		}
 		for _, n := range w.acked {
 			if !has[w.line("peer", n)] {
-				w.t.Errorf("acknowledged record %d is missing at the %s", n, where)
+				w.t.Errorf("acknowledged record %d is missing at the %s; %s", n, where, damaged(names, "peer", n))
 			}
 		}
 	}
+}
+
+// damaged describes the places at which files contain the beginning of a missing line.
+func damaged(files []string, of string, n int) string {
+	found := "not in the files"
+	for _, name := range files {
+		text, _ := os.ReadFile(name)
+		if i := bytes.Index(text, fmt.Appendf(nil, "%s %d ", of, n)); i >= 0 {
+			found = fmt.Sprintf("in %s at %d: %q", filepath.Base(name), i, text[max(0, i-100):min(len(text), i+450)])
+		}
+	}
+	return found
 }
 
 // With --fsync, a power loss loses neither an acknowledged record nor a line of a followed file,
