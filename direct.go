@@ -70,8 +70,8 @@ func (t *tally) accept() {
 	t.mu.Unlock()
 }
 
-// settle counts a record after accept as delivered or dropped, or, if the output is closed, no longer
-// as accepted. err is the result of its write.
+// settle counts a record, which accept has counted as pending, as delivered or dropped. err is the
+// result of its write. If the output is closed, the record no longer counts as accepted.
 func (t *tally) settle(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

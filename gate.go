@@ -11,8 +11,8 @@ import (
 // A gate is the lock of one direct output. A critical section is the time during which one caller
 // holds the gate, usually for one write. A gate differs from sync.Mutex in three ways. It detects
 // a critical section that does not end. The atomic operation that ends a successful critical
-// section also counts it, so accounting costs nothing extra per record. Callers wait on a channel, so the gate
-// can turn waiting callers away.
+// section also counts it, so accounting costs nothing extra per record. Callers wait on a channel,
+// so the gate can turn waiting callers away.
 //
 // An uncontended gate costs two compare-and-swaps. If the gate is held, a caller spins briefly
 // and then waits for a token. The end of each critical section sends a token if there are
@@ -36,7 +36,7 @@ type gate struct {
 	folded uint64 // successful critical sections that no longer fit into state
 	failed uint64 // failed critical sections
 	turned uint64 // callers turned away
-	// freed is closed by the method leave at the end of the current critical section. It is nil
+	// freed is closed by the method released at the end of the current critical section. It is nil
 	// unless a call of lockCtx waits.
 	freed chan struct{}
 	// watch is the timer that checks whether the gate is stuck. It is nil if there was no recent
@@ -78,7 +78,7 @@ const (
 const gateStarve = time.Millisecond
 
 // gateTicks is the number of times that a timer checks the gate within the time in gate.busy, while
-// there are waiters. After gateTicks-1 checks without a completed critical section the gate counts
+// there are waiters. After gateTicks-1 checks in which no critical section has ended the gate counts
 // as stuck, so no caller waits longer than that time for one critical section.
 const gateTicks = 8
 
@@ -126,7 +126,7 @@ func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
 		if s&(gateClosed|gateStuck) != 0 {
-			return g.refuse(s, 0)
+			return g.refuse(s, false)
 		}
 		if s&gateStarved != 0 {
 			break
@@ -151,30 +151,35 @@ func (g *gate) lock() entry {
 }
 
 // refuse returns the reason why a caller cannot enter a gate in state s: the gate is stuck or
-// closed. If the gate is stuck, refuse counts the caller as turned away. waiters is gateWaiter if
-// the caller is a waiter, and 0 otherwise; refuse removes the waiter and wakes the next one.
-func (g *gate) refuse(s, waiters uint64) entry {
-	e := turnedAway
-	if s&gateClosed != 0 {
-		e = foundClosed
-	}
+// closed. It counts the caller as turned away if the gate is stuck. waiting reports whether the
+// caller is one of the waiters, which refuse then leaves in the same critical section.
+func (g *gate) refuse(s uint64, waiting bool) entry {
 	g.mu.Lock()
-	if e == turnedAway {
+	e := foundClosed
+	if s&gateClosed == 0 {
+		e = turnedAway
 		g.turned++
 	}
-	left := s
-	for swapped := waiters == 0; !swapped; {
-		s = g.state.Load()
-		if left = s - waiters; left&gateWaiters == 0 {
-			left &^= gateStarved
-		}
-		swapped = g.state.CompareAndSwap(s, left)
-	}
+	others := waiting && g.resign()
 	g.mu.Unlock()
-	if waiters != 0 && left&gateWaiters != 0 {
+	if others {
 		g.token()
 	}
 	return e
+}
+
+// resign removes a waiter, and reports whether others remain.
+func (g *gate) resign() bool {
+	for {
+		s := g.state.Load()
+		n := s - gateWaiter
+		if n&gateWaiters == 0 {
+			n &^= gateStarved
+		}
+		if g.state.CompareAndSwap(s, n) {
+			return n&gateWaiters != 0
+		}
+	}
 }
 
 // queue adds the caller to the waiters and waits for tokens until the caller holds the gate or is
@@ -184,7 +189,7 @@ func (g *gate) queue() entry {
 		s := g.state.Load()
 		switch {
 		case s&(gateClosed|gateStuck) != 0:
-			return g.refuse(s, 0)
+			return g.refuse(s, false)
 		case s&(gateHeld|gateStarved) == 0:
 			if g.state.CompareAndSwap(s, s|gateHeld) {
 				return entered
@@ -204,7 +209,7 @@ func (g *gate) queue() entry {
 		for {
 			s := g.state.Load()
 			if s&(gateClosed|gateStuck) != 0 {
-				return g.refuse(s, gateWaiter)
+				return g.refuse(s, true)
 			}
 			if s&gateHeld == 0 {
 				if g.state.CompareAndSwap(s, (s|gateHeld)&^gateStarved-gateWaiter) {
@@ -301,8 +306,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// The method leave acquires mu before it handles the flag gateWatched. mu is held here, so
-		// leave finds the channel.
+		// The method released acquires mu before it closes the channel. mu is held here, so
+		// released finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {

@@ -366,7 +366,7 @@ func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	})
 }
 
-// The number of critical sections does not overflow the bits of gate.state: gate.leave moves the
+// The number of critical sections does not overflow the bits of gate.state: gate.release moves the
 // highest bit of the number to gate.folded.
 func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)

@@ -308,9 +308,9 @@ func (q *queue) takeSettled() (damaged []*segment) {
 	return damaged
 }
 
-// discard deletes the file of g, which is not in the queue, or leaves it to the next sweep. The number
-// of a file that remains is not used again: Open would treat that file as the successor of a segment
-// with a lower number, and ignore the batches of that segment.
+// discard deletes the file of g, which is not in the queue, or leaves it to the next sweep. The
+// number of a file that remains is not used again: Open would treat that file as the successor of a
+// segment with a lower number, and ignore the batches of that segment.
 func (q *queue) discard(g *segment) {
 	if q.dir.remove(g.name) {
 		return

@@ -51,9 +51,10 @@ func AppendUnescaped(dst, s []byte) []byte {
 
 // ScanString finds the end of a JSON string and checks its syntax, except that invalid UTF-8 is
 // accepted. s[i] is the byte after the opening quote. end is the index after the closing quote, or
-// -1 if there is no valid string. If high&0x8080808080808080 is 0, the string is ASCII. escaped
-// reports whether it contains escape sequences.
-func ScanString(s []byte, i int) (end int, high uint64, escaped bool) {
+// -1 if there is no valid string. ascii reports that all bytes are ASCII; it may be false if a byte
+// shortly after the string is not. escaped reports whether there are escape sequences.
+func ScanString(s []byte, i int) (end int, ascii, escaped bool) {
+	high := uint64(0)
 	for {
 		if i+8 <= len(s) {
 			w := binary.LittleEndian.Uint64(s[i:])
@@ -71,14 +72,14 @@ func ScanString(s []byte, i int) (end int, high uint64, escaped bool) {
 			}
 		}
 		if uint(i) >= uint(len(s)) || s[i] < ' ' {
-			return -1, high, escaped
+			return -1, false, false
 		}
 		if s[i] == '"' {
-			return i + 1, high, escaped
+			return i + 1, high&highs == 0, escaped
 		}
 		n := escapeLen(s[i:])
 		if n == 0 {
-			return -1, high, escaped
+			return -1, false, false
 		}
 		escaped = true
 		i += n

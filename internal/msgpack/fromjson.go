@@ -153,7 +153,7 @@ func closeArray(dst []byte, at, n int) []byte {
 // jsonString appends the JSON string at the beginning of js as MessagePack and returns the rest of
 // js. js begins with the quotation mark.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
-	end, high, escaped := jsontext.ScanString(js, 1)
+	end, ascii, escaped := jsontext.ScanString(js, 1)
 	if end < 0 {
 		return dst, js, ErrJSON
 	}
@@ -166,7 +166,7 @@ func jsonString(dst, js []byte) ([]byte, []byte, error) {
 		dst = jsontext.AppendUnescaped(dst, text)
 		var header [5]byte
 		return slices.Replace(dst, at, start, AppendStrHeader(header[:0], len(dst)-start)...), rest, nil
-	case high&0x8080808080808080 == 0: // ASCII is valid
+	case ascii: // and therefore valid
 		return append(AppendStrHeader(dst, len(text)), text...), rest, nil
 	}
 	return AppendStrBytes(dst, text), rest, nil

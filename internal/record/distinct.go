@@ -47,9 +47,9 @@ func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	return n.attrs
 }
 
-// TextAttrs returns the fields of ev, a line of the format Text, with unique names: time and level, if they
-// are known, the line as msg, and ev.More. The result is valid until the next call, or until
-// ev.Line changes.
+// TextAttrs returns the fields of ev, a line of the format Text, with unique names: time and level,
+// if they are known, the line as msg, and ev.More. The result is valid until the next call, or
+// until ev.Line changes.
 func (n *Namer) TextAttrs(ev *Event) []slog.Attr {
 	n.record = n.record[:0]
 	if !ev.Time.IsZero() {

@@ -123,7 +123,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if p.Format == Auto || p.Format == JSON {
 		s := scan{p: p, ev: ev}
 		if s.line(ev.Line) {
-			ev.Format, ev.ascii = JSON, s.high&highs == 0
+			ev.Format, ev.ascii = JSON, !s.nonASCII
 			return
 		}
 	}
@@ -156,7 +156,7 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	case JSON:
 		s := scan{p: p, ev: ev}
 		s.line(ev.Line)
-		ev.ascii = s.high&highs == 0
+		ev.ascii = !s.nonASCII
 	case Logfmt:
 		p.logfmt(ev, true)
 	}

@@ -13,9 +13,9 @@ const maxDepth = 10_000
 // of the outermost object to a Parser. Several methods and functions scan a value, or a part of
 // one, at a given index. They return the index after this part, or -1 if the part is invalid.
 type scan struct {
-	b     []byte
-	depth int
-	high  uint64 // bitwise OR of the bytes of all strings: bit 7 of a byte is set if the line is not ASCII
+	b        []byte
+	depth    int
+	nonASCII bool // a string may not be ASCII
 
 	p  *Parser // receives the members; nil: validate only
 	ev *Event
@@ -163,8 +163,8 @@ func (s *scan) member(key, value []byte) {
 
 // text scans the rest of a string from b[i].
 func (s *scan) text(i int) int {
-	end, high, _ := jsontext.ScanString(s.b, i)
-	s.high |= high
+	end, ascii, _ := jsontext.ScanString(s.b, i)
+	s.nonASCII = s.nonASCII || !ascii
 	return end
 }
 

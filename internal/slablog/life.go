@@ -32,8 +32,8 @@ func (l life) String() string {
 // errClosed is the error of a write after Close.
 var errClosed = fmt.Errorf("slab: the writer is %w", batch.ErrClosed)
 
-// ended reports whether Log.End has accounted for the unsettled records. There are no further attempts
-// to deliver them.
+// ended reports whether Log.End has accounted for the unsettled records. There are no further
+// attempts to deliver them.
 func (l life) ended() bool { return l > closing }
 
 // become changes the state. All transitions are made here. It ignores transitions that are not in

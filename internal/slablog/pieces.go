@@ -32,8 +32,8 @@ func (p *piece) run() layout.Run {
 }
 
 // part returns a piece of the records from slot number from up to, but not including, slot number
-// to. It reads slots, which may fault in mapped memory, or be zeros. The ticket is not read from them:
-// a wrong one would be stored in the file as the progress.
+// to. It reads slots, which may fault in mapped memory, or be zeros. The ticket is not read from
+// them: a wrong one would be stored in the file as the progress.
 func (p *piece) part(from, to int) piece {
 	head, last := p.blk.slot(from), p.blk.slot(to-1)
 	return piece{

@@ -437,9 +437,10 @@ func (l slowListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		// The default buffer would let the kernel receive megabytes in advance. A buffer smaller than the
-		// window of the handshake (about 64 KiB) would reduce the speed to some 30 KiB/s: Linux sends segments
-		// of up to half the largest window it has seen, and waits 200 ms if the present window has no room.
+		// The default buffer would let the kernel receive megabytes in advance. A buffer smaller
+		// than the window of the handshake (about 64 KiB) would reduce the speed to some 30 KiB/s:
+		// Linux sends segments of up to half the largest window that it has seen, and waits 200 ms
+		// if the present window has no room.
 		t.SetReadBuffer(int(min(max(64<<10, l.perSecond/4), 16<<20)))
 	}
 	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil

@@ -292,6 +292,22 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
+// loseLine runs forebay pipe for a line that it cannot deliver, and returns its messages.
+func loseLine(t *testing.T, args ...string) (stderr string) {
+	t.Helper()
+	p := start(t, append([]string{"pipe", "--drain-timeout", "500ms"}, args...)...)
+	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantBalance(t, stderr)
+	return stderr
+}
+
 // If a destination closes each connection without an answer, the message after the drain timeout has
 // the error of the destination, because the destination does not hang.
 func TestDrainTimeoutAfterAFailure(t *testing.T) {
@@ -312,15 +328,7 @@ func TestDrainTimeoutAfterAFailure(t *testing.T) {
 		}
 	}()
 	to := "forward://" + l.Addr().String()
-	p := start(t, "pipe", "--to", to, "--drain-timeout", "500ms")
-	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
-		t.Fatal(err)
-	}
-	p.in.Close()
-	code, stderr := p.wait()
-	if code != 1 {
-		t.Errorf("exit code %d", code)
-	}
+	stderr := loseLine(t, "--to", to)
 	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": lost the connection to .*; 1 record sent without an acknowledgement, which may have arrived$")
 	if strings.Contains(stderr, "no response in time") {
 		t.Error(stderr)
@@ -341,17 +349,8 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := "forward://" + l.Addr().String()
-	p := start(t, "pipe", "--to", to, "--shared-key-file", key, "--drain-timeout", "500ms")
-	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
-		t.Fatal(err)
-	}
-	p.in.Close()
-	code, stderr := p.wait()
-	if code != 1 {
-		t.Errorf("exit code %d", code)
-	}
+	stderr := loseLine(t, "--to", to, "--shared-key-file", key)
 	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no session in time: the destination did not answer; nothing was sent$")
-	wantBalance(t, stderr)
 }
 
 // If a receiver refuses records of a batch without identifying them, the program reports them as
