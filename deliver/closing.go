@@ -78,8 +78,9 @@ func (m *machine) abandon() (end bool) {
 
 // save settles the remaining records without the destination, oldest first, so that the spool gets
 // them in order. Each entry is offered to the handler and then appended to the spool. If neither
-// accepts it, its records stay in crash-safe memory (lease.Keeps) or are dropped. A dropped record
-// counts as unknown if it was given to a session that did not answer.
+// accepts it, both are tried again until Close is over. Then its records stay in crash-safe memory
+// (lease.Keeps) or are dropped. A dropped record counts as unknown if it was given to a session
+// that did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -89,13 +90,15 @@ func (m *machine) save(now time.Time) action {
 		}
 		switch {
 		case m.end.stage == late && e.place == offered:
-			return m.end.waitLate(now, time.Time{}) // wait until the handler answers
+			return action{do: doWait, until: m.wakeAt(now)} // wait until the handler answers
 		case m.end.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
 		case m.disk.mayAppend(now):
 			return action{do: doSpill, e: e}
+		case m.end.stage == late && m.handler.repeats(now) && !m.end.handlerOver(now):
+			return m.handTo(e)
 		case m.end.stage == late:
-			return m.end.waitLate(now, m.disk.appendAt)
+			return action{do: doWait, until: m.wakeAt(now)}
 		}
 		if e.h.lease.Keeps() {
 			m.queue.remove(e)

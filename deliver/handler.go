@@ -20,7 +20,7 @@ import (
 //   - Settled records count as handled and are not sent again. With the zero Outcome, all
 //     records are settled.
 //   - Open records stay pending. They are offered again after the retry delay, and not before
-//     Outcome.After. Outcome.Advice is ignored. A handler that accepted nothing because of err
+//     Outcome.After. During Close, both are at most Retry.Min. Outcome.Advice is ignored. A handler that accepted nothing because of err
 //     returns [batch.FailedOutcome](err).
 //   - Refused records will never be accepted by the handler. They are dropped with
 //     [batch.Poison] and become dead letters, like records that the destination refuses.

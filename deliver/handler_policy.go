@@ -86,6 +86,11 @@ func (a *handlerPolicy) cause(late bool) error {
 	return a.why
 }
 
+// repeats reports whether the handler may be called again after a failed call.
+func (a *handlerPolicy) repeats(now time.Time) bool {
+	return a.set.handler && !a.busy && !now.Before(a.at)
+}
+
 // pending returns the number of records that are not settled. They are in the log, in copies or in
 // the spool, and may be in flight.
 func (a *handlerPolicy) pending() uint64 {
@@ -146,8 +151,8 @@ func (a *handlerPolicy) endSeries(now time.Time) {
 }
 
 // answered processes the answer of the handler to n records. After a failure, the handler is called
-// again after a random delay (full jitter), as a destination would be. Only the first failure of a
-// series is reported.
+// again after a random delay (full jitter), as a destination would be. If Close has a deadline, the
+// delay is at most Retry.Min. Only the first failure of a series is reported.
 func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()
@@ -159,7 +164,11 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 		return
 	}
 	r := a.set.opt.Retry
-	a.at = now.Add(max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter)))
+	wait := max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter))
+	if a.health.hurried {
+		wait = min(wait, r.Min)
+	}
+	a.at = now.Add(wait)
 	if a.fails++; a.fails == 1 {
 		a.set.post("handler", err, uint64(n))
 	}

@@ -717,6 +717,37 @@ func TestHandlerThatHangsAtCloseIsNamed(t *testing.T) {
 	})
 }
 
+// A handler that fails when Close offers it records is called again until Close is over, if the
+// spool cannot store them either or there is none.
+func TestHandlerIsCalledAgainDuringClose(t *testing.T) {
+	for _, spool := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			fails := 3
+			o := &Options{
+				PendingLimit: 1000, Retry: &RetryOptions{Min: 10 * time.Millisecond, Max: time.Hour},
+				Handler: ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome {
+					if fails--; fails >= 0 {
+						return batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, time.Hour))
+					}
+					return batch.Outcome{}
+				}),
+			}
+			if spool {
+				sp := &testkit.Spill{}
+				sp.Fail(testkit.ErrDown)
+				o.spill = sp
+			}
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), o)
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+			if r, err := shutdown(x, 10*time.Second); err != nil || r.Handled != 4 {
+				t.Errorf("spool %t: %s, %v", spool, r.Account, err)
+			}
+		})
+	}
+}
+
 // One event reports that records go to the handler, with the reason, and one that the destination
 // accepts them again, however often the handler is called.
 func TestHandlerSeriesIsReported(t *testing.T) {

@@ -496,7 +496,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 		return // the session settled something, and ended cleanly or with nothing in flight
 	}
 	if err == nil {
-		if m.queue.first(m.disk.backlog) == nil {
+		if m.queue.first(m.disk.backlog) == nil && m.poison.Phase() == poison.Usual {
 			return // nothing waits to be sent
 		}
 		err = errEnded

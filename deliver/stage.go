@@ -31,8 +31,8 @@ type endState struct {
 	stage        stage
 	last         bool      // no further batch will be added to the machine
 	deadline     time.Time // zero: no deadline
-	lateAt       time.Time // time at which Close stops waiting for the destination, if there is a handler or a spool
-	handlerUntil time.Time // time at which Close stops waiting for the handler, if there is a spool
+	lateAt       time.Time // time at which Close stops waiting for the destination; zero: there is no handler and no spool
+	handlerUntil time.Time // time at which Close stops waiting for the handler; zero: there is no spool
 }
 
 // enter changes the stage. Every transition is made by this method.
@@ -49,29 +49,24 @@ func (s *endState) advance(now, deadline time.Time) bool {
 	}
 	s.deadline = deadline
 	left := float64(deadline.Sub(now))
-	s.lateAt = now.Add(time.Duration(closetime.Destination * left))
-	s.handlerUntil = now.Add(time.Duration(closetime.Handlers * left))
+	if s.set.spools() || s.set.handler {
+		s.lateAt = now.Add(time.Duration(closetime.Destination * left))
+	}
+	if s.set.spools() {
+		s.handlerUntil = now.Add(time.Duration(closetime.Handlers * left))
+	}
 	return true
 }
 
 // shareOver reports whether Close must stop waiting for the destination. Without a handler and a
 // spool the destination has all the time.
 func (s *endState) shareOver(now time.Time) bool {
-	return (s.set.spools() || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
+	return !s.lateAt.IsZero() && !now.Before(s.lateAt)
 }
 
 // handlerOver reports whether Close must stop waiting for the handler. The loop then cancels a
 // running call of the handler, because the spool can store its records. Without a spool, the
 // handler has the rest of the time.
 func (s *endState) handlerOver(now time.Time) bool {
-	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
-}
-
-// waitLate returns an action that waits until t, but not longer than Close waits for the handler.
-// If t is zero, only the latter limits the wait.
-func (s *endState) waitLate(now, t time.Time) action {
-	if s.set.spools() && s.handlerUntil.After(now) {
-		t = earlier(t, s.handlerUntil)
-	}
-	return action{do: doWait, until: t}
+	return !s.handlerUntil.IsZero() && !now.Before(s.handlerUntil)
 }
