@@ -170,7 +170,7 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
 	badTenant:   errors.New("loki: cannot send a record: the tenant in its metadata is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
-	streamsFull: errors.New("loki: cannot send a record: the tenant in its metadata is new, but Config.MaxStreams streams exist already"),
+	streamsFull: errors.New("loki: cannot send a record: the tenant in its metadata is new, but Limits.MaxStreams streams exist already"),
 }
 
 // stamp formats a time in Unix ns for error messages.

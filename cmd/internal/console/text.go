@@ -3,7 +3,6 @@ package console
 import (
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"strings"
 
@@ -39,20 +38,6 @@ func PathFirst(err error) string {
 		return pe.Path + ": " + pe.Err.Error()
 	}
 	return err.Error()
-}
-
-// NetCause returns the cause of a network error, for messages that already contain the operation and
-// the address.
-func NetCause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		var sys *os.SyscallError
-		if errors.As(op.Err, &sys) {
-			return sys.Err
-		}
-		return op.Err
-	}
-	return err
 }
 
 // Amount formats a number with a noun, such as "2 records".

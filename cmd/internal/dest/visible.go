@@ -67,10 +67,9 @@ func (c *Spec) secretPairs(do func(option, name, value string)) {
 // openFiles returns a warning for each file with a secret of c that every user of the machine can
 // read or change. prefix precedes the name of the option.
 func (c *Spec) openFiles(prefix string) (warnings []string) {
+	var files []setting.SecretFile
 	for _, name := range []string{"shared-key-file", "password-file", "bearer-token-file", "tls-key"} {
-		if text := setting.OpenFileHint(prefix+name, c.Text(name)); text != "" {
-			warnings = append(warnings, text)
-		}
+		files = append(files, setting.SecretFile{Name: name, Path: c.Text(name)})
 	}
-	return warnings
+	return setting.OpenFiles(prefix, files...)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/cmd/internal/listen/syslog"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/neterr"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/tlsfiles"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -175,7 +176,7 @@ func isStale(network, path string) bool {
 
 // listenError returns the error for an address on which l cannot listen because of err.
 func (l *Listener) listenError(network, address string, err error) error {
-	text := fmt.Sprintf("cannot listen on %s, for %s: %s", address, l.displayName(), console.NetCause(err))
+	text := fmt.Sprintf("cannot listen on %s, for %s: %s", address, l.displayName(), neterr.Cause(err))
 	isPath := strings.HasPrefix(network, "unix")
 	switch {
 	case isPath && !errors.Is(err, syscall.EADDRINUSE):
@@ -364,12 +365,8 @@ func (c *ListenConfig) check(l *Listener) error {
 // OpenFiles returns a warning for each file with a secret that every user of the machine can read or
 // change. prefix precedes the name of the option.
 func (c *ListenConfig) OpenFiles(prefix string) (warnings []string) {
-	for _, f := range []struct{ name, path string }{{"shared-key-file", c.KeyFile}, {"password-file", c.PasswordFile}, {"tls-key", c.TlsKey}} {
-		if text := setting.OpenFileHint(prefix+f.name, f.path); text != "" {
-			warnings = append(warnings, text)
-		}
-	}
-	return warnings
+	return setting.OpenFiles(prefix, setting.SecretFile{Name: "shared-key-file", Path: c.KeyFile},
+		setting.SecretFile{Name: "password-file", Path: c.PasswordFile}, setting.SecretFile{Name: "tls-key", Path: c.TlsKey})
 }
 
 // A Reporter writes messages about listeners and clients. It limits the number of messages about

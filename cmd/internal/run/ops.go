@@ -22,6 +22,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/httpops"
+	"github.com/forebay-log/forebay/internal/neterr"
 )
 
 // An opsServer serves metrics, health checks and the control socket. A nil *opsServer serves
@@ -66,7 +67,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return errors.New(console.ListenRemedy(fmt.Sprintf("--metrics %s: cannot listen: %s", f.Metrics, console.NetCause(err))))
+		return errors.New(console.ListenRemedy(fmt.Sprintf("--metrics %s: cannot listen: %s", f.Metrics, neterr.Cause(err))))
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)

@@ -6,13 +6,18 @@ import (
 	"runtime"
 )
 
-// OpenFileHint returns a warning if every user of this machine can read or change the file at path,
-// which contains a secret, or "". name is the option that names the file.
-func OpenFileHint(name, path string) string {
-	if !IsOpen(path) {
-		return ""
+// A SecretFile is a file with a secret. Path is the value of the option Name, "" if it is not set.
+type SecretFile struct{ Name, Path string }
+
+// OpenFiles returns a warning for each file that every user of this machine can read or change. The
+// names of options follow prefix.
+func OpenFiles(prefix string, files ...SecretFile) (warnings []string) {
+	for _, f := range files {
+		if IsOpen(f.Path) {
+			warnings = append(warnings, fmt.Sprintf("%s%s: every user of this machine can read or change %s; run chmod 600 %s", prefix, f.Name, f.Path, f.Path))
+		}
 	}
-	return fmt.Sprintf("%s: every user of this machine can read or change %s; run chmod 600 %s", name, path, path)
+	return warnings
 }
 
 // IsOpen reports whether the mode of the file at path lets every user read or change it. On Windows,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/top"
+	"github.com/forebay-log/forebay/internal/neterr"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/units"
 )
@@ -323,7 +325,11 @@ func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
 	}
-	return exit.Runtime(fmt.Errorf("%s: %w", path, console.NetCause(err)))
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return exit.Runtime(fmt.Errorf("%s: %w", path, neterr.Cause(err)))
 }
 
 // onlyASCII reports whether the locale does not support UTF-8. If no locale is set, it returns
