@@ -281,6 +281,9 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 		Method: http.MethodPost, URL: p.o.URL, Host: p.o.URL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: p.header.Clone(), Body: bodies[0], GetBody: newBody, ContentLength: int64(len(wire)),
 	}).WithContext(ctx)
+	if len(wire) == 0 { // any other empty body is sent in chunks, which some servers do not read
+		req.Body = http.NoBody
+	}
 	res, err := p.http.Do(req)
 	if err != nil {
 		return a, p.noResponse(err)

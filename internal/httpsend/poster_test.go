@@ -326,6 +326,25 @@ func (e endless) Read(p []byte) (int, error) {
 
 func (e endless) Close() error { return nil }
 
+// A request without a body has a length: servers that read no chunks would take the end of an empty
+// chunked body for the next request.
+func TestEmptyRequestHasALength(t *testing.T) {
+	sent := make(chan *http.Request, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent <- r }))
+	defer srv.Close()
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := poster(t, Options{URL: u})
+	if _, err := p.Post(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-sent; r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		t.Errorf("length %d, transfer encoding %q", r.ContentLength, r.TransferEncoding)
+	}
+}
+
 // A request ends when its timeout or its context expires.
 func TestTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
