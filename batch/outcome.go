@@ -63,9 +63,14 @@ const (
 	// refused several times in a row when it is sent alone, while the records sent before it are
 	// accepted.
 	Doubt
+	// ServerError means that the destination failed while it processed the batch, as HTTP's status
+	// 500 says. The batch is sent again after the retry delay. If it fails three times, the outlet
+	// searches it as with Doubt, so that one record does not delay the others. A record becomes a
+	// dead letter only if it is refused for an hour.
+	ServerError
 )
 
-var adviceNames = [...]string{"again", "smaller", "search", "hold", "hold streams", "gone", "doubt"}
+var adviceNames = [...]string{"again", "smaller", "search", "hold", "hold streams", "gone", "doubt", "server error"}
 
 // String returns the advice in plain words.
 func (a Advice) String() string {

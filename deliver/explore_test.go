@@ -347,7 +347,7 @@ func (w *simulation) step() bool {
 		h := s.sent[i]
 		switch {
 		case i == w.firstPoison():
-			if w.kills++; w.lim.suspectAnswer != allOpen && w.kills%16 == 0 {
+			if w.kills++; w.lim.suspectAnswer >= doubtful || w.lim.suspectAnswer != allOpen && w.kills%16 == 0 {
 				w.answer(i, w.lim.suspectAnswer.outcome(h.b, w.lim.streams))
 			} else {
 				w.atPoison(i)
@@ -755,7 +755,7 @@ func randomLimits(rng *rand.Rand) simLimits {
 	if rng.IntN(4) == 0 {
 		lim.poison, lim.refusesReferences, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
-			lim.suspectAnswer = []answerKind{firstRefused, smaller, searching, holdingStream, endedPermanently}[rng.IntN(5)]
+			lim.suspectAnswer = []answerKind{firstRefused, smaller, searching, holdingStream, endedPermanently, doubtful, serverError}[rng.IntN(7)]
 		}
 		if lim.noRoom && lim.streams%lim.poison == 0 { // all records of a stream are poisonous, and each would be tried for an hour
 			lim.poison++

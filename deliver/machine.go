@@ -340,8 +340,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		m.poison.Search(k)
 		m.brk.Worked(now, true)
 		return
-	case batch.Doubt:
-		if m.suspected(now, e, why, true) {
+	case batch.Doubt, batch.ServerError:
+		if m.suspected(now, e, why, signs[o.Advice]) {
 			return
 		}
 	case batch.Gone:
@@ -365,7 +365,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 // the account does not contain.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
-		if !m.suspected(now, e, cause(o.Why), true) {
+		if !m.suspected(now, e, cause(o.Why), poison.Doubt) {
 			m.failed(now, setbackIn(&o, cause(o.Why)), 1)
 		}
 		return
@@ -386,8 +386,8 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer to e.out is ignored
 	switch o.Advice {
-	case batch.Doubt:
-		if m.suspected(now, e, cause(o.Why), true) {
+	case batch.Doubt, batch.ServerError:
+		if m.suspected(now, e, cause(o.Why), signs[o.Advice]) {
 			return
 		}
 	case batch.HoldStreams: // like other records of its stream, the suspect waits until the hold ends
@@ -402,21 +402,23 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 
 // ---- failures -------------------------------------------------------------
 
-// suspected is called after a failure that a record of e may have caused: the session ended because
-// of the error why or, if doubt is true, an answer does not show which record is at fault. If
-// suspected returns true, the failure does not count against the destination, and affects neither
+// signs are the signs of answers that do not show which record is at fault.
+var signs = map[batch.Advice]poison.Sign{batch.Doubt: poison.Doubt, batch.ServerError: poison.ServerError}
+
+// suspected is called after a failure that a record of e may have caused, because of the error why.
+// The sign tells whether the session ended or an answer left the cause open. If suspected returns true, the failure does not count against the destination, and affects neither
 // the circuit nor the retry budget. The detector (package poison) decides whether the machine parks
 // e, drops it or holds its stream.
-func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
+func (m *machine) suspected(now time.Time, e *entry, why error, sign poison.Sign) bool {
 	// An inline session reports how far each batch was written, so no search is needed. A reference
 	// record would be duplicated in the file.
-	if m.set.traits.Inline && !doubt && e.kind == poison.Queued {
+	if m.set.traits.Inline && sign != poison.Doubt && e.kind == poison.Queued {
 		return false
 	}
 	// The field Only is true if no other waiting record could show that the destination works.
 	c := m.poison.Failed(now, poison.Failure{
 		Kind: e.kind, Batch: e.b, Head: m.queue.first(m.disk.backlog) == e,
-		Only: len(m.queue.ring) == 1 && !m.disk.backlog, Doubt: doubt, Cut: why == errSilent, Waited: now.Sub(e.at),
+		Only: len(m.queue.ring) == 1 && !m.disk.backlog, Sign: sign, Waited: now.Sub(e.at),
 	})
 	stream := e.stream()
 	if c.Suspect != nil {
@@ -502,7 +504,11 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 		err = errEnded
 	}
 	s := setbackOf(err)
-	if oldest != nil && !s.hold && m.suspected(now, oldest, s.err, false) {
+	sign := poison.Ended
+	if err == errSilent {
+		sign = poison.Cut
+	}
+	if oldest != nil && !s.hold && m.suspected(now, oldest, s.err, sign) {
 		m.health.report(now, s, n)
 		m.health.notBefore = now.Add(poison.Pause)
 		return

@@ -67,6 +67,8 @@ const (
 	holdingAll                             // all records are open, with the advice batch.HoldStreams
 	later                                  // all records are open, with a wait of one minute
 	endedPermanently                       // all records are open, with the advice batch.Gone
+	doubtful                               // all records are open, with the advice batch.Doubt
+	serverError                            // all records are open, with the advice batch.ServerError
 	answerKinds                            // number of the kinds above
 )
 
@@ -95,7 +97,7 @@ func (f answerKind) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
 		o.After = time.Minute
 	}
 	o.Advice = map[answerKind]batch.Advice{smaller: batch.Smaller, searching: batch.Search, holding: batch.Hold,
-		holdingStream: batch.HoldStreams, holdingAll: batch.HoldStreams, endedPermanently: batch.Gone}[f]
+		holdingStream: batch.HoldStreams, holdingAll: batch.HoldStreams, endedPermanently: batch.Gone, doubtful: batch.Doubt, serverError: batch.ServerError}[f]
 	return o
 }
 

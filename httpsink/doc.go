@@ -30,6 +30,11 @@
 // a record in the last ten seconds, it works; otherwise the driver sends it a copy of an earlier
 // accepted record as a test. If the server works, the batch is searched for the invalid record.
 //
+// A 403, or a 400 without the text of an API, may come from a firewall that rejects the text of a
+// record. If the server accepts the copy of an earlier record, the batch is searched, too. A record
+// with three 500 or 502 in a row is set aside while the server accepts others, and refused after an
+// hour.
+//
 // An answer is ignored if it is truncated, does not end within the Timeout of Config.HTTP, or does
 // not belong to the API, such as a login page.
 //

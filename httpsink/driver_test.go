@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -156,7 +157,8 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 		{"accepted", "datadog", js(202, "{}"), wantOutcome{}},
 		{"too many", "ndjson", reply{status: 429, text: "slow", after: "7"}, wantOutcome{open: 2, after: 7 * time.Second, text: "slow"}},
 		{"unavailable", "datadog", reply{status: 503, after: "2"}, wantOutcome{open: 2, after: 2 * time.Second, text: "503"}},
-		{"internal", "ndjson", reply{status: 500, text: "oops"}, wantOutcome{open: 2, text: "oops"}},
+		{"internal", "ndjson", reply{status: 500, text: "oops"}, wantOutcome{open: 2, advice: batch.ServerError, text: "oops"}},
+		{"internal, with a delay", "ndjson", reply{status: 500, text: "oops", after: "3"}, wantOutcome{open: 2, after: 3 * time.Second, text: "oops"}},
 		{"unauthorized", "ndjson", reply{status: 401, text: "bad token t0p-secret"}, wantOutcome{open: 2, advice: batch.Hold, text: "bad token [secret]"}},
 		{"forbidden", "datadog", js(403, `{"errors":[{"status":"403","title":"Forbidden","detail":"API key t0p-secret is invalid"}]}`), wantOutcome{open: 2, advice: batch.Hold, text: "[secret] is invalid"}},
 		{"no such path", "ndjson", reply{status: 404}, wantOutcome{open: 2, advice: batch.Hold, text: "404"}},
@@ -366,6 +368,82 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 		}
 		inOrder(t, recs, 999)
 	})
+}
+
+// A record on which the server fails, or that a firewall in front of the server rejects, does not
+// delay the other records. It becomes a dead letter: after a firewall soon, after a server that fails
+// within two hours, because the server may work again.
+func TestOneRecordThatFailsDoesNotDelayOthers(t *testing.T) {
+	page := "<html>Request blocked</html>"
+	for name, tc := range map[string]struct {
+		fails reply
+		soon  bool
+	}{
+		"internal error":      {reply{status: 500, text: "oops"}, false},
+		"bad gateway":         {reply{status: 502, text: page}, false},
+		"firewall":            {reply{status: 403, text: page}, true},
+		"firewall with 400":   {reply{status: 400, text: page}, true},
+		"refused without why": {reply{status: 400}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				arrived := map[int]bool{} // guarded by p.mu, like down
+				down := false
+				p := &peer{}
+				p.answer = func(_ int, r request) reply {
+					if down || strings.Contains(r.body, `"n":100}`) {
+						return tc.fails
+					}
+					for _, rec := range r.records() {
+						var n int
+						if _, err := fmt.Sscanf(rec[strings.Index(rec, `"n":`):], `"n":%d`, &n); err != nil {
+							t.Error(err)
+						}
+						arrived[n] = true
+					}
+					return reply{status: 200}
+				}
+				deadLetters := filepath.Join(t.TempDir(), "deadLetters")
+				log := loggerFor(t, p, "ndjson", forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = deadLetters }))
+				state := func() (records, letters int) {
+					js, _ := os.ReadFile(deadLetters)
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					return len(arrived), strings.Count(string(js), "\n")
+				}
+				setDown := func(to bool) {
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					down = to
+				}
+				for i := range 1000 {
+					log.Info("m", slog.Int("n", i))
+					time.Sleep(10 * time.Millisecond)
+				}
+				time.Sleep(5 * time.Minute)
+				if got, n := state(); got != 999 || n > 1 || n == 1 != tc.soon {
+					t.Errorf("after five minutes %d records have arrived, and there are %d dead letters", got, n)
+				}
+				time.Sleep(2 * time.Hour)
+				if _, n := state(); n != 1 {
+					t.Errorf("after two hours there are %d dead letters", n)
+				}
+				setDown(true) // for all records
+				for i := 1000; i < 1200; i++ {
+					log.Info("m", slog.Int("n", i))
+				}
+				time.Sleep(3 * time.Hour)
+				setDown(false)
+				time.Sleep(5 * time.Minute)
+				if got, n := state(); got != 1199 || n != 1 {
+					t.Errorf("after an outage %d records have arrived, and there are %d dead letters", got, n)
+				}
+				if err := log.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // If the server refuses a record as too large even when it is sent alone, the record becomes a dead

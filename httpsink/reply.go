@@ -25,6 +25,7 @@ var (
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
 //	400, 422   a record may be at fault: search for it, if the server accepts an earlier record again
+//	403        the same, but a proxy may be at fault, too
 //	others     see httpsend.Poster.Interpret
 func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
@@ -42,12 +43,15 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{}
 	}
 	message := answerText(&a)
-	if o, ok := d.post.Interpret(&a, message); ok {
-		return o
+	o, ok := d.post.Interpret(&a, message)
+	if !ok {
+		o = batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
 	}
-	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
-	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
-		return o // the response is from a proxy, which has not parsed the records
+	switch {
+	case a.Status == http.StatusForbidden, !ok && (isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0):
+		return d.prober.CheckProxy(ctx, d.post, o) // the response may be from a proxy, which has not parsed the records
+	case ok:
+		return o
 	}
 	if bad := d.framer.notJSON(b); bad != nil {
 		return refused(bad, b.Len(), errNotJSON)

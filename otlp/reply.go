@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,7 @@ const maxAnswer = 16 << 20
 //
 //	2xx        accepted; partial_success has the number of rejected records
 //	400, 422   a record may be at fault: search for it, if the receiver accepts an earlier record again
+//	403        the same, but a proxy may be at fault, too
 //	others     see httpsend.Poster.Interpret
 func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
@@ -31,12 +33,15 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return x.successOutcome(&a, b)
 	}
 	message := answerText(&a)
-	if o, ok := x.post.Interpret(&a, message); ok {
-		return o
+	o, ok := x.post.Interpret(&a, message)
+	if !ok {
+		o = batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
 	}
-	o := batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
-	if a.HTML() || len(a.Text) == 0 {
-		return o // the response is from a proxy, which has not parsed the records
+	switch {
+	case a.Status == http.StatusForbidden, !ok && (a.HTML() || len(a.Text) == 0):
+		return x.prober.CheckProxy(ctx, x.post, o) // the response may be from a proxy, which has not parsed the records
+	case ok:
+		return o
 	}
 	return x.prober.Check(ctx, x.post, o)
 }

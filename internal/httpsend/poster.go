@@ -180,6 +180,7 @@ func printablePrefix(text string) string {
 //
 //	401, 403, 404, 3xx, …   batch.Hold: a change of configuration is needed
 //	408, 425, 429, 5xx      batch.Again, after Retry-After
+//	500, 502                without Retry-After batch.ServerError, because a record may be the cause
 //	413                     batch.Smaller; a record that is too large by itself is a dead letter
 func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	err := p.Refusal(a.Status, message)
@@ -189,6 +190,8 @@ func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 		return batch.Outcome{}, false
 	case s == http.StatusRequestEntityTooLarge:
 		o.Advice = batch.Smaller
+	case (s == http.StatusInternalServerError || s == http.StatusBadGateway) && a.After == 0:
+		o.Advice = batch.ServerError
 	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.TokenChanged:
 	case s >= 300 && s < 400:
 		err.Message = "redirects are not followed; set url to the target"

@@ -54,6 +54,20 @@ func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Ou
 	return c.Ask(ctx, p, o)
 }
 
+// CheckProxy returns the outcome for a request that a proxy may have rejected because of the text of
+// a record, as a firewall does. o is the outcome so far, in which all records are undelivered. If
+// the server accepts the probe with the reference record, the advice is [batch.Doubt], because
+// another instance of the proxy may have accepted it.
+func (c *Prober) CheckProxy(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
+	if c.body == nil {
+		return o
+	}
+	if o = c.Ask(ctx, p, o); o.Advice == batch.Search {
+		o.Advice = batch.Doubt
+	}
+	return o
+}
+
 // Ask is like Check, but always sends the probe. If the server answers the probe with a status that
 // has the same meaning for every server, that status determines the outcome.
 func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {

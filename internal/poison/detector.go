@@ -30,13 +30,11 @@ const (
 )
 
 const (
-	suspectAfter = 3                // number of sessions ended by the same batch after which the Detector suspects its records
-	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it can be dropped
-	probeSpan    = 30 * time.Second // minimum duration of this series of probes
-	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
-
-	// Pause is the delay after a failure that is not attributed to the destination.
-	Pause = 50 * time.Millisecond
+	suspectAfter = 3                     // number of sessions ended by the same batch after which the Detector suspects its records
+	probes       = 8                     // number of consecutive probes in which only the suspect fails, after which it can be dropped
+	probeSpan    = 30 * time.Second      // minimum duration of this series of probes
+	longSpan     = time.Hour             // minimum duration after ServerError, or without a reference record of the suspect's stream
+	Pause        = 50 * time.Millisecond // delay after a failure that is not attributed to the destination
 )
 
 // Streams provides a Detector with the state of streams.
@@ -169,16 +167,24 @@ func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// A Failure is a batch that was not accepted: it was the oldest unanswered batch when the session
-// ended, or its answer was batch.Doubt.
+// A Sign is how a failure showed.
+type Sign uint8
+
+const (
+	Ended       Sign = iota // the session ended, and the batch was its oldest without an answer
+	Cut                     // the caller ended the session after Detector.Patience
+	Doubt                   // the answer was batch.Doubt
+	ServerError             // the answer was batch.ServerError
+)
+
+// A Failure is a batch that was not accepted.
 type Failure struct {
 	Kind   Kind
 	Batch  *batch.Batch
-	Head   bool          // the batch is of kind Queued and at the head of the queue
-	Only   bool          // there are no further records to send
-	Doubt  bool          // the answer was batch.Doubt
-	Cut    bool          // the caller ended the session after Detector.Patience
-	Waited time.Duration // time for which the caller waited for an answer
+	Head   bool // the batch is of kind Queued and at the head of the queue
+	Only   bool // there are no further records to send
+	Sign   Sign
+	Waited time.Duration // time for which the caller waited before the session ended
 }
 
 // A Decision is the consequence of a Failure.
@@ -193,7 +199,7 @@ type Decision struct {
 
 // Failed returns the consequence of f.
 func (d *Detector) Failed(now time.Time, f Failure) Decision {
-	long := !f.Doubt && !f.Cut && f.Waited >= longSilence
+	long := f.Sign == Ended && f.Waited >= longSilence
 	if long {
 		d.silence.limit = f.Waited
 	}
@@ -210,13 +216,13 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 		d.sameEnds++
 		stream := f.Batch.At(0).Stream
 		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // the stream is already suspected
-		sure := !none && (f.Doubt || tried)
+		sure := !none && (f.Sign == Doubt || tried)
 		if sure || long || d.sameEnds >= suspectAfter {
 			d.Search(f.Batch.Len())
 		}
 		return Decision{Failing: !sure}
 	case !f.Head: // the batch was in flight when the search began
-		return Decision{Failing: !f.Doubt || none}
+		return Decision{Failing: f.Sign != Doubt || none}
 	case f.Batch.Len() > 1:
 		d.Search(f.Batch.Len())
 		return Decision{Failing: none}

@@ -5,7 +5,7 @@
 // A [Detector] makes the decisions for one destination. It has no goroutine, no I/O and no clock. Its
 // caller makes the sends that [Detector.Next] returns and reports each result.
 //
-//	three sessions ended at the same batch, or one after a long silence, or an answer in doubt
+//	three sessions ended or three server errors at the same batch, one long silence, or an answer in doubt
 //	     │
 //	     ▼
 //	bisect: the oldest records go in pieces, half as large after each failure
@@ -19,11 +19,8 @@
 //	     └─ only the suspect fails, 8 times in a row ─▶ it is parked and probed from time to time,
 //	        and condemned once these probes span 30 s
 //
-// The number of references changes, so that a server that accepts or refuses every n-th message
-// condemns nothing. Random resets condemn a good record with a probability below 10⁻⁶ at any rate
-// (ADR 47).
-//
-// Eight answers in doubt (batch.Doubt) condemn without the 30 s. A suspect without a reference of
-// its stream is condemned after an hour, and only if no other record of its stream is suspected.
-// While no reference of any stream is known, no record is condemned.
+// Random resets condemn a good record with a probability below 10⁻⁶ at any rate (ADR 47). Eight
+// answers in doubt (batch.Doubt) condemn without the 30 s. Server errors (batch.ServerError) condemn
+// only after an hour. So does a suspect whose stream has no reference, if no other record of the
+// stream is suspected. While no reference of any stream is known, no record is condemned.
 package poison

@@ -50,7 +50,7 @@ type model struct {
 	// accepts reports whether the server accepts records. If it does not, waited is the time until
 	// the driver notices the failure.
 	accepts func(rs []record) (ok bool, waited time.Duration)
-	doubt   bool // the server answers batch.Doubt instead of ending the session
+	sign    Sign // how the server fails; Cut is not used
 }
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -112,7 +112,7 @@ func (m *model) step() bool {
 	if st.Suspect != nil && m.now.Before(st.Suspect.Due) {
 		m.now = st.Suspect.Due
 	}
-	f := Failure{Kind: st.Kind, Head: true, Only: len(m.queue)+len(m.parked) == 1, Doubt: m.doubt}
+	f := Failure{Kind: st.Kind, Head: true, Only: len(m.queue)+len(m.parked) == 1, Sign: m.sign}
 	var rs []record
 	switch st.Kind {
 	case Reference:
@@ -146,7 +146,7 @@ func (m *model) step() bool {
 		waited = 0
 	}
 	if p := m.d.Patience(st.Kind); !ok && p > 0 && waited > p {
-		waited, f.Cut = p, true
+		waited, f.Sign = p, Cut
 	}
 	m.now = m.now.Add(waited + time.Millisecond)
 	if f.Waited = waited; ok {
@@ -217,7 +217,8 @@ func (m *model) failed(st Step, i int, f Failure) {
 		if delete(m.parked, s); !m.poisonous(r) {
 			m.fail("a good record is condemned: %v after %+v", r, *s)
 		}
-		if p := m.evidence[s]; p.failures < probes || !f.Doubt && m.now.Sub(p.since) < probeSpan {
+		p, span := m.evidence[s], map[Sign]time.Duration{Ended: probeSpan, Cut: probeSpan, ServerError: longSpan}[f.Sign]
+		if p.failures < probes || m.now.Sub(p.since) < span {
 			m.fail("record %d is condemned too early: %+v after %+v", r.ticket, *s, p)
 		}
 		m.condemned = append(m.condemned, r.ticket)
@@ -309,7 +310,9 @@ func (m *model) walk() {
 		first := m.rng.Uint64N(every)
 		m.poisonous = func(r record) bool { return r.ticket%every == first }
 	}
-	m.doubt = m.rng.IntN(4) == 0
+	if m.rng.IntN(3) == 0 {
+		m.sign = []Sign{Doubt, ServerError}[m.rng.IntN(2)]
+	}
 	well := m.accepts
 	for range m.rng.IntN(6) {
 		m.add(m.rng.IntN(60), streams)

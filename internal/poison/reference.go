@@ -89,7 +89,7 @@ const (
 // returns 0.
 func (s *silence) pauseProbes(now time.Time, f *Failure) time.Duration {
 	s.until = now.Add(pauseFactor * f.Waited)
-	if f.Cut || f.Waited >= longSilence {
+	if f.Sign == Cut || f.Waited >= longSilence {
 		return pauseFactor * max(f.Waited, s.limit)
 	}
 	return 0

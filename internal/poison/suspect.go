@@ -19,9 +19,7 @@ type Suspect struct {
 }
 
 const (
-	// mostSuspects is the maximum number of parked suspects. One stream may use at most half of the
-	// places that other streams leave free.
-	mostSuspects   = 64
+	mostSuspects   = 64                     // maximum number of parked suspects; a stream may use half of the places that others leave free
 	mostReferences = 3                      // maximum number of reference records of the suspect's stream in a probe
 	gapMin         = 100 * time.Millisecond // minimum delay between two probes of a parked suspect; it doubles after each probe
 	gapMax         = 10 * time.Second
@@ -51,7 +49,7 @@ func (d *Detector) probe(s *Suspect) {
 
 // probeAgain starts another probe of s, which is at the head of the queue and has failed.
 func (d *Detector) probeAgain(now time.Time, s *Suspect, f *Failure) {
-	if d.probe(s); !f.Doubt { // after batch.Doubt there is no delay, because many records may get this answer
+	if d.probe(s); f.Sign != Doubt { // after batch.Doubt there is no delay, because many records may get this answer
 		d.postpone(now, s)
 	}
 }
@@ -64,15 +62,12 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	c.Failing = len(d.refs) == 0 // without a reference record, only later records can show whether the destination works
 	c.After = d.silence.pauseProbes(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
-	others, withoutRef := d.countParked(s.stream)
-	if s.parked {
-		withoutRef--
-	}
+	others, withoutRef := d.countParked(s)
 	if c.Failing { // all streams may be at fault, so their suspects share the limit
 		others = 0
 	}
 	switch {
-	case d.proven(now, s, withoutRef, f.Doubt):
+	case d.proven(now, s, withoutRef, f.Sign):
 		c.Condemn = true
 		if d.Forget(s); !s.parked {
 			d.Progress(1)
@@ -98,23 +93,25 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 
 // proven reports whether s, which has failed again, is at fault. withoutRef is the number of other
 // parked suspects of its stream that have no reference record.
-func (d *Detector) proven(now time.Time, s *Suspect, withoutRef int, doubt bool) bool {
+func (d *Detector) proven(now time.Time, s *Suspect, withoutRef int, sign Sign) bool {
 	age := now.Sub(s.since)
 	switch {
 	case s.failures < probes || len(d.refs) == 0:
 		return false
-	case s.ref != nil:
-		return doubt || age >= probeSpan
+	case s.ref == nil:
+		return age >= longSpan && withoutRef == 0
+	case sign == ServerError:
+		return age >= longSpan
 	}
-	return age >= noRefSpan && withoutRef == 0
+	return sign == Doubt || age >= probeSpan
 }
 
-// countParked returns the number of parked suspects of a stream, and the number of parked suspects
-// of the stream without a reference record.
-func (d *Detector) countParked(stream uint32) (all, withoutRef int) {
-	for _, s := range d.suspects {
-		if s.stream == stream {
-			if all++; s.ref == nil {
+// countParked returns the number of parked suspects of the stream of s, and the number of parked
+// suspects of the stream other than s that have no reference record.
+func (d *Detector) countParked(s *Suspect) (all, withoutRef int) {
+	for _, p := range d.suspects {
+		if p.stream == s.stream {
+			if all++; p.ref == nil && p != s {
 				withoutRef++
 			}
 		}
