@@ -275,7 +275,7 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 			break
 		}
 		fallthrough
-	case tryAgain, unanswered, hold, denied:
+	case tryAgain, serverError, unanswered, hold, denied:
 		for _, seg := range segs {
 			seg.g.openCause = a
 		}

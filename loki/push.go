@@ -22,8 +22,9 @@ const (
 type answerKind uint8
 
 const (
-	accepted answerKind = iota // all entries are stored
-	tryAgain                   // no entry is stored, but the request may succeed later
+	accepted    answerKind = iota // all entries are stored
+	tryAgain                      // no entry is stored, but the request may succeed later
+	serverError                   // like tryAgain, but an entry may be the cause
 	// limited means that no entry is stored because of a rate limit of the tenant or the stream.
 	limited
 	unanswered // the outcome is unknown, because there is no complete response

@@ -59,7 +59,7 @@ func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 		{name: "rate", status: 429, text: "ingestion rate limit exceeded for user x (limit: 4194304 bytes/sec) while attempting to ingest '1' lines totaling '10' bytes, reduce", want: "again [0] after 0s"},
 		{name: "rate, said when", status: 429, h: http.Header{"Retry-After": {"7"}}, want: "again [0] after 7s"},
 		{name: "forbidden, said when", status: 403, h: http.Header{"Retry-After": {"7"}}, want: "hold [0] after 7s"},
-		{name: "server", status: 500, text: "boom", want: "again [0] after 0s"},
+		{name: "server", status: 500, text: "boom", want: "server error [0] after 0s"},
 		{name: "unavailable", status: 503, h: http.Header{"Retry-After": {"nonsense"}}, want: "again [0] after 0s"},
 		{name: "no answer", status: 0, text: "connection refused", want: "again [0] after 0s"},
 	} {

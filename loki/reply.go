@@ -27,6 +27,8 @@ import (
 //	500       Also the response to metadata with the name "_". The entry is not stored, even
 //	          if it is sent again.
 //	429       The rate limit is reached at present, or there are too many streams.
+//
+// A 403 with a page is not from Loki. It may come from a firewall that rejects the text of an entry.
 func (s *client) interpret(res *http.Response, text []byte, whole bool, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
 	if status == http.StatusNoContent {
@@ -73,8 +75,12 @@ func (s *client) interpret(res *http.Response, text []byte, whole bool, size int
 		s.shrink(size, segs)
 	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
 		a.kind = requestRefused // Loki cannot store a metadata name; see metaName
+	case (status == http.StatusInternalServerError || status == http.StatusBadGateway) && after == 0:
+		a.kind = serverError
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		a.kind = tryAgain
+	case status == http.StatusForbidden && len(text) > 0 && isForeign(res.Header, text):
+		a.kind = unknownText
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == statusBlocked:
 		a.kind = denied
 	case status >= 300 && status < 400:
@@ -86,9 +92,9 @@ func (s *client) interpret(res *http.Response, text []byte, whole bool, size int
 	return a
 }
 
-// isForeign reports whether a response with status 400 comes from a proxy or another server that
-// has not read the entries. Loki's responses with this status have a plain text that describes the
-// error.
+// isForeign reports whether a response with status 400 or 403 comes from a proxy or another server
+// that has not read the entries. Loki's responses with these statuses have a plain text that
+// describes the error.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")

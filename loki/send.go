@@ -231,7 +231,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 // the first in this list that any of its streams needs. Streams that need other advice report it
 // when they are sent again. Therefore records are split or kept back only if no stream needs an
 // earlier advice in the list.
-var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
+var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.ServerError, batch.Hold, batch.HoldStreams}
 
 // advise returns the advice for the records of g that must be sent again.
 func (s *client) advise(g *group) batch.Advice {
@@ -240,6 +240,8 @@ func (s *client) advise(g *group) batch.Advice {
 		return batch.Smaller
 	case requestRefused:
 		return batch.Search
+	case serverError:
+		return batch.ServerError
 	case hold:
 		return batch.Hold
 	case tooManyStreams:

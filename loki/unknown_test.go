@@ -58,40 +58,53 @@ func TestUnknownRefusalLosesNothing(t *testing.T) {
 	}
 }
 
-// If a server refuses one record with an unknown text and accepts other records of the same stream,
-// only this record is refused.
-func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := &peer{}
-		p.answer = func(_ int, r *request) (int, string, http.Header) {
-			for _, s := range r.streams {
-				for _, e := range s.Entries {
-					if strings.Contains(e.Line, "poison") {
-						return 400, unknown, nil
+// If a server refuses one record with an unknown text, fails on it, or has a firewall that rejects
+// it, and accepts other records of the same stream, only this record is refused.
+func TestOneRefusedRecordIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		text   string
+		within time.Duration
+	}{
+		{400, unknown, 5 * time.Minute},
+		{403, "<html>Request blocked</html>", 5 * time.Minute},
+		{500, "oops", 2 * time.Hour},
+		{502, "", 2 * time.Hour},
+	} {
+		t.Run(fmt.Sprint(tt.status), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p := &peer{}
+				p.answer = func(_ int, r *request) (int, string, http.Header) {
+					for _, s := range r.streams {
+						for _, e := range s.Entries {
+							if strings.Contains(e.Line, "poison") {
+								return tt.status, tt.text, nil
+							}
+						}
 					}
+					return 204, "", nil
 				}
-			}
-			return 204, "", nil
-		}
-		h := handlerFor(t, p, Config{})
-		log := slog.New(h)
-		for i := range 200 {
-			log.Log(t.Context(), slog.Level(i%2*4), fmt.Sprint(i))
-			if i == 100 {
-				log.Info("poison")
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		time.Sleep(10 * time.Second)
-		if a := h.Sink.Account(); a.Delivered != 200 {
-			t.Errorf("records of other streams are not delivered: %v", a)
-		}
-		time.Sleep(5 * time.Minute)
-		if a := h.Sink.Account(); a.Delivered != 200 || a.Dropped[batch.Poison] != 1 {
-			t.Error(a)
-		}
-		_, _ = h.Close(t.Context())
-	})
+				h := handlerFor(t, p, Config{})
+				log := slog.New(h)
+				for i := range 200 {
+					log.Log(t.Context(), slog.Level(i%2*4), fmt.Sprint(i))
+					if i == 100 {
+						log.Info("poison")
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				time.Sleep(10 * time.Second)
+				if a := h.Sink.Account(); a.Delivered != 200 {
+					t.Errorf("the other records are not delivered: %v", a)
+				}
+				time.Sleep(tt.within)
+				if a := h.Sink.Account(); a.Delivered != 200 || a.Dropped[batch.Poison] != 1 {
+					t.Error(a)
+				}
+				_, _ = h.Close(t.Context())
+			})
+		})
+	}
 }
 
 // If a server refuses a record with an unknown text, this record is found, even while the records
