@@ -27,15 +27,11 @@ type reader struct {
 	spinning bool
 
 	// These fields are set when the reader finds no full slab. Times count from config.born.
-	armed    bool          // the reader has found no full slab
-	armedAt  time.Duration // time at which it found none
-	deadline time.Duration // time at which the oldest record will have waited long enough, or never
-	idleAt   time.Duration // time at which a pause between records will have lasted FlushIdle, or never
-	last     uint64        // number of tickets issued when the fields above were set
-
-	// overdue is a ticket. Records up to it have waited long enough, so they do not wait for a full
-	// slab unless the consumer is busy.
-	overdue uint64
+	armed   bool          // the reader has found no full slab
+	armedAt time.Duration // time at which it found none
+	dueAt   time.Duration // time at which a partial slab will be due, or never
+	idleAt  time.Duration // time at which a pause between records will have lasted FlushIdle, or never
+	last    uint64        // number of tickets issued when the fields above were set
 }
 
 // never is a time that does not come.
@@ -45,12 +41,6 @@ const never = time.Duration(math.MaxInt64)
 func (r *reader) busy() bool {
 	busy := r.conf.consumer.Busy
 	return r.limited && busy != nil && busy()
-}
-
-// overdueLocked reports whether unread records have waited long enough and the consumer accepts a
-// batch that is not full.
-func (r *reader) overdueLocked() bool {
-	return r.overdue > r.store.progress.read && !r.busy()
 }
 
 // The reader spins for at most spinRounds yields, and only if its last sleep was shorter than
@@ -79,242 +69,202 @@ func (r *reader) init(c *config, s *store) {
 	}
 }
 
-// next leases the oldest unread records:
-//
-//	nextHalf, with store.mu: whole slabs are queued, and there is no other work
-//	nextWhole, with both locks: everything else
-//	  records of dead processes ─▶ due records ─▶ wait: park, spin, or arm a timer
-//
-// If it returns no lease, ended reports that no record will come, because the log is closed and
-// empty, or Log.End has accounted for the rest.
+// A step is what the reader does after it has examined the store.
+type step uint8
+
+const (
+	again     step = iota // examine the store again
+	useBoth               // examine it again, with both locks
+	pass                  // return the lease
+	passFound             // return a lease of records of a dead process
+	spin                  // look for a sealed slab, without locks
+	sleep                 // return no lease
+	park                  // return no lease, and wait for a record
+	finish                // return that no record will come
+)
+
+// next leases the oldest unread records. If it returns no lease, ended reports that no record will
+// come, because the log is closed and empty, or Log.End has accounted for the rest.
 func (r *reader) next() (l *Lease, ended bool) {
-	s := r.store
+	s, do := r.store, again
 	for {
 		point(ptGather)
-		if s.conf.o.Crash == nil {
-			l, again := r.nextHalf()
-			if l != nil {
+		var damage error
+		if s.crash != nil { // without locks, because callers must not wait for system calls
+			damage = s.crash.file.Intact()
+		}
+		half := do != useBoth && s.lockSome()
+		if do == useBoth {
+			s.lock()
+		}
+		before := s.sealed.Load()
+		l, do = r.examineLocked(half, damage)
+		s.unlockSome(half)
+		switch do {
+		case pass:
+			if s.crash == nil || r.copyOut(l) {
 				point(ptTaken)
 				return l, false
 			}
-			if again {
-				continue
+		case passFound:
+			if l = s.found.next(r.conf.consumer.Limits); l != nil {
+				point(ptTaken)
+				return l, false
 			}
-		}
-		l, again, ended := r.nextWhole()
-		if l != nil {
-			point(ptTaken)
-		}
-		if !again {
-			return l, ended
-		}
-	}
-}
-
-// nextHalf is like next, but locks only store.mu, which suffices while one full slab follows
-// another. If it returns no lease, again requests another attempt; if again is false, both locks
-// are needed.
-func (r *reader) nextHalf() (l *Lease, again bool) {
-	s := r.store
-	spinLock(&s.mu, s.front.spins)
-	// Both locks are needed if a call waits, if the log is closing, or if the reader has waited, so
-	// that a partial slab may be due.
-	if !s.calmLocked() || r.armed && (len(s.pieces.queued) == 0 || r.limited) {
-		s.mu.Unlock()
-		return nil, false
-	}
-	if r.armed {
-		r.armed, s.bell.state = false, awake
-		r.spinning = s.front.spins && time.Since(r.conf.born)-r.armedAt < spinWorth
-	}
-	if len(s.pieces.queued) == 0 {
-		before, hurry := s.sealed.Load(), s.progress.pressing() || r.overdueLocked()
-		s.mu.Unlock()
-		if !r.spinning || hurry {
+		case spin:
+			r.look(before)
+		case sleep:
+			point(ptSleep)
 			return nil, false
-		}
-		r.look(before)
-		return nil, true
-	}
-	// The first queued record is the oldest unread one, so the front need not be examined. For a
-	// limited consumer, the queue must contain a batch of the maximum size, because a smaller one
-	// may have to be completed with records of the current slab.
-	s.progress.read = s.pieces.queued[0].first - 1
-	if r.limited && (s.progress.pressing() || r.overdueLocked() || !r.reachedLocked()) {
-		s.mu.Unlock()
-		return nil, false
-	}
-	l = r.takeLocked()
-	s.mu.Unlock()
-	return l, false
-}
-
-// nextWhole is like next, but locks both mutexes.
-func (r *reader) nextWhole() (l *Lease, again, ended bool) {
-	s := r.store
-	var damage error
-	if c := s.crash; c != nil { // without locks, because callers must not wait for system calls
-		damage = c.file.Intact()
-	}
-	s.lock()
-	if s.life.ended() {
-		s.unlock()
-		return nil, false, true
-	}
-	r.resumeLocked()
-	s.progress.read = s.readUpToLocked()
-	// Records of dead processes are older than all others, so they are leased first.
-	if len(s.found.files) > 0 {
-		if len(s.leases.list) > 0 { // one lease at a time, because the file records each settled batch
-			s.bell.state = parked
-			s.unlock()
-			return nil, false, false
-		}
-		s.unlock()
-		l = s.found.next(r.conf.consumer.Limits)
-		return l, l == nil, false
-	}
-	if r.dueLocked() {
-		l, again = r.leaseLocked(damage)
-		return l, again, false
-	}
-	again, ended = r.waitLocked()
-	return nil, again, ended
-}
-
-// leaseLocked leases due records and releases both locks. If the mapped memory is damaged, the slabs
-// move to the heap, and again requests another attempt.
-func (r *reader) leaseLocked(damage error) (l *Lease, again bool) {
-	s := r.store
-	switch {
-	case !s.crash.mapped():
-		l = r.takeLocked()
-	case damage != nil:
-		s.crash.toHeapLocked(damage)
-		again = true
-	default:
-		again = s.crash.guardLocked(func() { l = r.takeLocked() })
-	}
-	if l == nil && !again { // the maximum number of slabs is already leased
-		r.armLocked()
-	}
-	s.unlock()
-	if l != nil && s.crash != nil {
-		if s.crash.watch.Reset(watchAfter); !l.copyOut() {
-			r.corrupt(l)
+		case park:
+			if s.crash != nil {
+				s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending
+			}
+			point(ptPark)
+			return nil, false
+		case finish:
 			return nil, true
 		}
 	}
-	return l, again
 }
 
-// waitLocked is called if no records are due. It releases both locks. again requests another
-// attempt; ended reports that no record will come.
-func (r *reader) waitLocked() (again, ended bool) {
-	s := r.store
-	switch {
-	case s.life != accepting:
-		// Everything that was accepted is leased. The log has ended if no call waits, or if there
-		// is no lease whose release could make room for the waiting calls.
-		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
-		s.bell.state = timed
-		s.unlock()
-	case len(s.pieces.queued) == 0 && s.front.unreadLocked() == 0:
-		again = r.parkLocked()
-	case r.spinning:
-		before := s.sealed.Load()
-		s.unlock()
-		r.look(before)
-		again = true
-	default:
-		r.armLocked()
-		s.unlock()
-		point(ptSleep)
+// examineLocked decides on the next step. If half is true, only store.mu is held, which suffices
+// while one full slab follows another.
+func (r *reader) examineLocked(half bool, damage error) (*Lease, step) {
+	s, empty := r.store, len(r.store.pieces.queued) == 0
+	if s.life.ended() {
+		return nil, finish
 	}
-	return again, ended
-}
-
-// resumeLocked is called when the reader examines the store. If a partial slab has waited long
-// enough, it will be leased next.
-func (r *reader) resumeLocked() {
-	s := r.store
+	if !half || !empty { // without queued pieces, readUpToLocked uses the front
+		s.progress.read = s.readUpToLocked()
+	}
+	if half && (empty || r.limited) {
+		switch {
+		case r.armed || s.progress.pressing(): // a partial slab may be due
+			return nil, useBoth
+		case empty && r.spinning:
+			return nil, spin
+		case empty || !r.reachedLocked(): // a batch may have to be completed with records of the current slab
+			return nil, useBoth
+		}
+	}
 	s.bell.state = awake
 	s.leases.starved = false
-	if !r.armed {
-		return
+	if r.armed {
+		r.armed = false
+		// If the last wait was short and ended with a full slab, the next slab is probably full soon.
+		r.spinning = s.front.spins && !empty && time.Since(r.conf.born)-r.armedAt < spinWorth
 	}
-	now := time.Since(r.conf.born)
-	// If the last wait was short and ended with a full slab, the next slab is probably full soon.
-	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armedAt < spinWorth
-	// Only records that were there when the wait began are due now. Later ones may still fill a
-	// slab.
-	if now >= r.deadline || now >= r.idleAt && s.front.next == r.last {
-		r.overdue = r.last
+	// Records of dead processes are older than all others, so they are leased first.
+	if len(s.found.files) > 0 {
+		if len(s.leases.list) == 0 {
+			return nil, passFound
+		}
+		s.bell.state = parked // one lease at a time, because the file records each settled batch
+		return nil, sleep
 	}
-	r.armed = false
+	if half || r.dueLocked() {
+		return r.leaseLocked(half, damage)
+	}
+	return nil, r.waitLocked()
 }
 
-// armLocked makes the reader wait until a slab is sealed, or until the records of a partial slab
-// have waited long enough.
+// leaseLocked leases due records. If the mapped memory is damaged, the slabs move to the heap.
+func (r *reader) leaseLocked(half bool, damage error) (l *Lease, do step) {
+	s := r.store
+	if !s.crash.mapped() {
+		l = r.takeLocked()
+	} else if damage != nil {
+		s.crash.toHeapLocked(damage)
+		return nil, again
+	} else if s.crash.guardLocked(func() { l = r.takeLocked() }) {
+		return nil, again
+	}
+	if l != nil {
+		return l, pass
+	}
+	// The maximum number of slabs is already leased.
+	if half {
+		return nil, useBoth
+	}
+	r.armLocked()
+	return nil, sleep
+}
+
+// waitLocked is called if no records are due.
+func (r *reader) waitLocked() step {
+	s := r.store
+	if s.life != accepting {
+		s.bell.state = timed
+		// Everything that was accepted is leased. The log has ended if no call waits, or if there
+		// is no lease whose release could make room for the waiting calls.
+		if s.callers.waitingLocked() == 0 || len(s.leases.list) == 0 {
+			return finish
+		}
+		return sleep
+	}
+	if len(s.pieces.queued) == 0 && s.front.unreadLocked() == 0 {
+		n := s.callers.waitingLocked()
+		s.freedLocked()
+		if s.callers.waitingLocked() < n { // the awaited record was lost with the mapped file
+			return again
+		}
+		s.bell.state = parked
+		s.gauge.parkedAt = time.Since(r.conf.born)
+		return park
+	}
+	if r.spinning {
+		return spin
+	}
+	r.armLocked()
+	return sleep
+}
+
+// armLocked makes the reader wait until a slab is sealed, or until a partial slab is due.
 func (r *reader) armLocked() {
-	s, o := r.store, &r.conf.o
-	// The wait counts from the acceptance of the oldest unread record.
-	since := s.unread.since
-	if len(s.pieces.queued) > 0 {
-		since = s.pieces.queued[0].since
+	s, now, idle := r.store, time.Since(r.conf.born), r.conf.o.FlushIdle
+	if idle > 0 && (r.idleAt == never || s.front.next != r.last) { // if false, no record has come since the last call
+		r.idleAt = now + idle
 	}
-	// The consumer's limit on the age replaces FlushInterval.
-	wait := o.FlushInterval
-	if r.conf.consumer.Limits.Age > 0 {
-		wait = r.conf.consumer.Limits.Age
-	}
-	now, idleAt := time.Since(r.conf.born), r.idleAt
-	if idleAt == never || s.front.next != r.last { // if false, no record has come since the last call
-		idleAt = now + o.FlushIdle
-	}
-	r.armed, r.armedAt, r.deadline, r.idleAt, r.last = true, now, never, never, s.front.next
+	r.armed, r.armedAt, r.last, r.dueAt = true, now, s.front.next, never
 	s.bell.state = timed
 	// While the maximum number of slabs is leased, or the consumer is busy, the reader can only wait
 	// for the bell or the next call.
-	if s.leases.starved || r.busy() {
-		return
+	if !s.leases.starved && !r.busy() {
+		r.dueAt = min(r.deadlineLocked(), r.idleAt)
 	}
-	if wait >= 0 {
-		r.deadline = since + wait
+}
+
+// deadlineLocked returns the time at which the oldest unread record will have waited long enough.
+func (r *reader) deadlineLocked() time.Duration {
+	since, wait := r.store.unread.since, r.conf.o.FlushInterval
+	if q := r.store.pieces.queued; len(q) > 0 {
+		since = q[0].since
 	}
-	if o.FlushIdle > 0 {
-		r.idleAt = idleAt
+	// The consumer's limit on the age replaces FlushInterval.
+	if age := r.conf.consumer.Limits.Age; age > 0 {
+		wait = age
 	}
+	if wait < 0 {
+		return never
+	}
+	return since + wait
+}
+
+// overdueLocked reports whether unread records have waited long enough and the consumer accepts a
+// batch that is not full.
+func (r *reader) overdueLocked() bool {
+	now := time.Since(r.conf.born)
+	return (now >= r.deadlineLocked() || now >= r.idleAt && r.store.front.next == r.last) && !r.busy()
 }
 
 // due returns the latest time for the next call of the method next. It is zero if the reader waits
 // only for the bell.
 func (r *reader) due() time.Time {
-	at := min(r.deadline, r.idleAt)
-	if !r.armed || at == never {
+	if !r.armed || r.dueAt == never {
 		return time.Time{}
 	}
-	return r.conf.born.Add(at)
-}
-
-// parkLocked makes the reader wait for the next record, because the slabs are empty. It releases
-// both locks. again requests another attempt.
-func (r *reader) parkLocked() (again bool) {
-	s := r.store
-	n := s.callers.waitingLocked()
-	s.freedLocked()
-	if s.callers.waitingLocked() < n { // the awaited record was lost with the mapped file
-		s.unlock()
-		return true
-	}
-	s.bell.state = parked
-	s.gauge.parkedAt = time.Since(r.conf.born)
-	s.unlock()
-	if s.crash != nil {
-		s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending
-	}
-	point(ptPark)
-	return false
+	return r.conf.born.Add(r.dueAt)
 }
 
 // dueLocked reports whether to take a lease now, because a slab is full or the limits of the
@@ -441,6 +391,17 @@ func (r *reader) look(before uint32) {
 		runtime.Gosched()
 	}
 	r.spinning = s.sealed.Load() != before
+}
+
+// copyOut replaces the batch of l with a copy. If the memory is damaged, it drops the records of l
+// and returns false.
+func (r *reader) copyOut(l *Lease) bool {
+	r.store.crash.watch.Reset(watchAfter)
+	if l.copyOut() {
+		return true
+	}
+	r.corrupt(l)
+	return false
 }
 
 // corrupt drops the records of l, whose memory was damaged during the copy. They are in no queue, so
