@@ -37,10 +37,9 @@ func (l *Log) Refuse() {
 // End accounts for the remaining records. The consumer calls it after Close, when everything is
 // delivered or the time limit has passed. Records in the crash-safe file stay there for the next
 // process, and all other records are dropped. Later results of the consumer do not count. If done
-// is true, the consumer no longer uses the log and holds no lease. If done is false, the memory of
-// unread slabs is never reused. unknown is the number of dropped records that the consumer still
-// has and may have delivered. End waits for Options.LastResort, at most until ctx ends. Only the
-// first call has an effect.
+// is true, the consumer no longer uses the log and holds no lease. If done is false, unknown is the
+// number of dropped records that the consumer still has and may have delivered. End waits for
+// Options.LastResort, at most until ctx ends. Only the first call has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	point(ptEnd)
 	l.Refuse()
@@ -57,16 +56,17 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 			s.crash.toHeapLocked(err)
 		}
 	}
-	unknown = s.settleLeftLocked(done)
+	dropped := s.settleLeftLocked()
 	s.book.Dropped[batch.Shutdown] += uint64(s.last.pending)
 	s.last.pending = 0
 	s.crash.endCrashLocked()
-	if s.life == closing {
-		s.life.become(closed)
-	}
+	s.life.become(ended)
 	s.unlock()
 	s.conf.events.Wait(ctx)
-	return unknown
+	if done { // the consumer has counted the records that it sent
+		return 0
+	}
+	return uint64(dropped)
 }
 
 // Leave releases the memory of the log and the files of dead processes. The consumer calls it once,
@@ -81,46 +81,43 @@ func (l *Log) Leave() {
 	}
 }
 
-// settleLeftLocked accounts for the records that are left at the end; see [Log.End]. Afterwards no
-// lease has open records.
-func (s *store) settleLeftLocked(done bool) (unknown uint64) {
+// settleLeftLocked accounts for the records that are left at the end; see [Log.End]. Afterwards the
+// queue and the leases have no open records, so Settle returns false, and the consumer cannot count
+// these records a second time. The result is the number of dropped records that were leased. If the
+// consumer still delivers some of the retained records, these arrive twice.
+func (s *store) settleLeftLocked() (dropped int) {
+	keep := s.crash.mapped()
+	if keep {
+		s.crash.file.Big.Close() // first, so that no call can add a record after the count
+	}
+	account := func(open int, pieces []piece) (lost int) {
+		if lost = open; keep {
+			lost = min(open, s.crash.withoutCopyLocked(pieces))
+		}
+		s.book.retained += open - lost
+		s.book.Dropped[batch.Shutdown] += uint64(lost)
+		return lost
+	}
 	for _, l := range s.leases.list {
-		if l.found && l.open > 0 { // the records of a dead process stay in its file
+		if l.found { // the records of a dead process stay in its file
 			s.found.left += l.open
-			s.found.cut, l.open = true, 0
+			s.found.cut = s.found.cut || l.open > 0
+		} else {
+			dropped += account(l.open, l.pieces)
 		}
+		l.open = 0
 	}
-	leased, unread := s.leases.openLocked(), int(s.pendingSlabLocked())
-	if leased+unread == 0 {
-		return 0
-	}
-	// The crash-safe file keeps the records for the next process. If the consumer still
-	// delivers some of them, these arrive twice.
-	if s.crash.mapped() {
-		if lost := s.crash.retainLocked(); !done {
-			return uint64(lost)
-		}
-		return 0
-	}
-	if !done {
-		s.life.become(abandoned)
-	}
-	s.book.Dropped[batch.Shutdown] += uint64(unread)
+	s.leases.list = nil
 	s.front.cutLocked()
+	account(s.pieces.records, s.pieces.queued)
 	s.pieces.remove(len(s.pieces.queued), func(p *piece) bool {
-		if done { // if the consumer is not done, it may read the slab forever
+		if !keep {
 			s.releaseLocked(p.blk)
 		}
 		return true
 	})
-	// From now on Settle returns false, so the consumer cannot count these records a second time.
-	for _, l := range s.leases.list {
-		s.book.Dropped[batch.Shutdown] += uint64(l.open)
-		l.open = 0
+	if s.book.retained > 0 {
+		s.crash.sumAllLocked()
 	}
-	s.leases.list = nil
-	if done { // the consumer has counted the records that it sent
-		return 0
-	}
-	return uint64(leased)
+	return dropped
 }

@@ -17,7 +17,7 @@ import (
 // promises, and docs/format/crash-slabs.md for the file.
 //
 //	mapped ──a fault, or the file is not intact──▶ broken: all slabs are on the heap
-//	   └─────Log.End──▶ closed or retained: the file is removed, or kept for the next process
+//	   └─────Log.End──▶ ended: the file is removed, or kept for the next process
 type crashSafe struct {
 	store *store
 
@@ -62,7 +62,7 @@ func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && c.store.life <= closing
+	return c != nil && c.broken == nil && c.store.life != ended
 }
 
 // try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.
@@ -232,11 +232,11 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error 
 	err := big.Store(p, s, budget(&c.store.conf.o))
 	c.store.lock()
 	switch {
-	case c.store.life == retained: // the record is in the file or counted as dropped; see retainLocked
+	case b.refs == 0: // the destination has received the record
+	case c.store.life == ended: // the record is in the file or counted as dropped; see settleLeftLocked
 		if errors.Is(err, crashfile.ErrBigClosed) {
 			return dropErrors[batch.Shutdown]
 		}
-	case b.refs == 0: // the destination has received the record
 	case err == nil:
 		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
 		point(ptBigNotedLocked)

@@ -34,7 +34,7 @@ const watchAfter = 100 * time.Millisecond
 func (c *crashSafe) watchSend() {
 	c.store.lock()
 	defer c.store.unlock()
-	if len(c.store.leases.list) == 0 || c.store.life.ended() || !c.mapped() {
+	if len(c.store.leases.list) == 0 || c.store.life == ended || !c.mapped() {
 		return
 	}
 	if err := c.file.Intact(); err != nil {
@@ -44,7 +44,7 @@ func (c *crashSafe) watchSend() {
 	// Only sealed slabs with unsettled records get a checksum. Nothing is stored in them any more.
 	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.n > 0 && !b.summed }
 	for i := slices.IndexFunc(c.blocks, waits); i >= 0; i = slices.IndexFunc(c.blocks, waits) {
-		if c.sumLocked(c.blocks[i]); c.store.life.ended() || !c.mapped() {
+		if c.sumLocked(c.blocks[i]); c.store.life == ended || !c.mapped() {
 			return
 		}
 	}

@@ -117,29 +117,6 @@ func (c *crashSafe) applyNotesLocked() {
 	c.store.lock()
 }
 
-// retainLocked leaves every unsettled record in the crash-safe file for the next process, and
-// refuses waiting calls. Records without a copy in the file are dropped; lost is how many of these
-// are leased.
-//
-// The order matters. The companion file is closed first, so that no call can add a record after the
-// count. The checksums are computed before store.life changes, because they need the mapped memory.
-func (c *crashSafe) retainLocked() (lost int) {
-	c.file.Big.Close()
-	for _, l := range c.store.leases.list {
-		lost += min(c.withoutCopyLocked(l.pieces), l.open)
-	}
-	unread := c.withoutCopyLocked(c.store.pieces.queued)
-	c.sumAllLocked()
-	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
-	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
-	for _, l := range c.store.leases.list { // later results of the consumer are ignored
-		l.open = 0
-	}
-	c.store.life.become(retained)
-	c.store.refuseWaitersLocked()
-	return lost
-}
-
 // withoutCopyLocked returns the number of records larger than a slab that are not on disk. The
 // companion file is already closed, so no later call adds one of them.
 func (c *crashSafe) withoutCopyLocked(pieces []piece) (n int) {
@@ -157,7 +134,7 @@ func (c *crashSafe) endCrashLocked() {
 		return
 	}
 	c.watch.Stop()
-	if c.store.life == retained {
+	if c.store.book.retained > 0 {
 		c.file.Release()
 	} else {
 		c.file.Remove()

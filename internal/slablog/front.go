@@ -190,7 +190,7 @@ func (s *store) pressLocked() {
 // then looks for full slabs.
 func (s *store) freedLocked() {
 	// Log.End has already refused the waiting calls.
-	if s.life.ended() {
+	if s.life == ended {
 		return
 	}
 	s.front.rewindLocked()

@@ -20,14 +20,14 @@ type lifeStep struct{ from, to life }
 
 // lifeSteps are the transitions in the diagram of the type life.
 var lifeSteps = []lifeStep{
-	{accepting, closing}, {closing, closed}, {closing, retained}, {closing, abandoned},
+	{accepting, closing}, {closing, ended},
 }
 
 // become makes each transition in lifeSteps and rejects all others.
 func TestLifeSteps(t *testing.T) {
 	defer func(f func(from, to life)) { wrongLife = f }(wrongLife)
-	for from := accepting; from <= abandoned; from++ {
-		for to := accepting; to <= abandoned; to++ {
+	for from := accepting; from <= ended; from++ {
+		for to := accepting; to <= ended; to++ {
 			var wrong []lifeStep
 			wrongLife = func(from, to life) { wrong = append(wrong, lifeStep{from, to}) }
 			now := from
@@ -75,35 +75,34 @@ func TestLife(t *testing.T) {
 	for name, c := range map[string]struct {
 		dst  func() (to any, release chan struct{})
 		safe bool
-		ends life
 		want batch.Account
 	}{
 		"all delivered": {
 			dst:  func() (any, chan struct{}) { return &recorder{}, nil },
-			ends: closed, want: batch.Account{Accepted: records, Delivered: records},
+			want: batch.Account{Accepted: records, Delivered: records},
 		},
 		"the consumer drops the rest": {
 			dst:  func() (any, chan struct{}) { return sendFunc(failing), nil },
-			ends: closed, want: dropped,
+			want: dropped,
 		},
 		"the consumer retains the rest": {
 			dst:  func() (any, chan struct{}) { return sendFunc(failing), nil },
-			safe: true, ends: retained, want: kept,
+			safe: true, want: kept,
 		},
 		"the consumer retains the rest, and the destination does not end": {
 			dst: func() (any, chan struct{}) {
 				s := &hangingEnd{end: make(chan struct{})}
 				return s, s.end
 			},
-			safe: true, ends: retained, want: kept,
+			safe: true, want: kept,
 		},
 		"Shutdown drops the rest": {
 			dst:  func() (any, chan struct{}) { s, c := hang(); return s, c },
-			ends: abandoned, want: dropped,
+			want: dropped,
 		},
 		"Shutdown retains the rest": {
 			dst:  func() (any, chan struct{}) { s, c := hang(); return s, c },
-			safe: true, ends: retained, want: kept,
+			safe: true, want: kept,
 		},
 		"Shutdown retains what the consumer gave back": {
 			dst: func() (any, chan struct{}) {
@@ -111,7 +110,7 @@ func TestLife(t *testing.T) {
 				c.wants.Inline = false
 				return c, nil
 			},
-			safe: true, ends: retained, want: kept,
+			safe: true, want: kept,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +133,7 @@ func TestLife(t *testing.T) {
 				defer cancel()
 				r, err := w.Shutdown(ctx)
 				seen = append(seen, w.lifeNow())
-				if want := []life{accepting, closing, c.ends}; !slices.Equal(seen, want) {
+				if want := []life{accepting, closing, ended}; !slices.Equal(seen, want) {
 					t.Errorf("states %v, want %v", seen, want)
 				}
 				for i := range seen[1:] {
@@ -148,7 +147,7 @@ func TestLife(t *testing.T) {
 				}
 				synctest.Wait()
 				<-w.done
-				if now := w.lifeNow(); now != c.ends || w.Account() != c.want { // a late answer has no effect
+				if now := w.lifeNow(); now != ended || w.Account() != c.want { // a late answer has no effect
 					t.Errorf("final state %v: %v, want %v", now, w.Account(), c.want)
 				}
 				if _, err := w.Write(line(0, 20)); !errors.Is(err, batch.ErrClosed) {

@@ -172,7 +172,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	l.b.Add(b.Runs[0])
 	s.lock()
 	defer s.unlock()
-	if s.life.ended() {
+	if s.life == ended {
 		return nil
 	}
 	l.found, l.open, l.at, l.since = true, l.b.Len(), l.b.Runs[0].Slot(0).Time, time.Since(f.store.conf.born)

@@ -153,7 +153,7 @@ func (s *store) releaseLocked(b *block) {
 			s.crash.leaveBigLocked(b)
 		}
 	case b.kind == rescued: // the garbage collector frees it
-	case b.head != nil && s.crash.broken != nil && s.life != retained: // the mapping no longer exists
+	case b.head != nil && s.crash.broken != nil: // the mapping no longer exists
 		s.pool.idle = append(s.pool.idle, s.crash.takeSpareLocked())
 	default:
 		s.pool.idle = append(s.pool.idle, b)

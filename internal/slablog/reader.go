@@ -132,7 +132,7 @@ func (r *reader) next() (l *Lease, ended bool) {
 // while one full slab follows another.
 func (r *reader) examineLocked(half bool, damage error) (*Lease, step) {
 	s, empty := r.store, len(r.store.pieces.queued) == 0
-	if s.life.ended() {
+	if s.life == ended {
 		return nil, finish
 	}
 	if !half || !empty { // without queued pieces, readUpToLocked uses the front
@@ -411,7 +411,7 @@ func (r *reader) corrupt(l *Lease) {
 	s.lock()
 	s.crash.toHeapLocked(crashfile.ErrTruncated)
 	// If End has been called since, it has already accounted for these records.
-	if l.open > 0 && !s.life.ended() {
+	if l.open > 0 && s.life != ended {
 		s.countDropLocked(batch.Corrupt, l.open)
 		l.open = 0
 		s.leases.settledLocked(l)

@@ -61,11 +61,8 @@ func (l *Log) Account(theirs batch.Account) batch.Account {
 func (s *store) accountLocked(theirs batch.Account) batch.Account {
 	a := s.book.Account
 	a.Accepted += s.front.next
-	a.Pending.Slab = s.pendingSlabLocked() + uint64(s.found.left)
+	a.Pending.Slab = s.pendingSlabLocked() + uint64(s.book.retained+s.found.left)
 	a.Pending.Inflight = uint64(s.leases.openLocked() + s.last.pending)
-	if s.life == retained {
-		a.Pending = batch.Pending{Slab: uint64(s.book.retained + s.found.left)}
-	}
 	theirs.Accepted = 0 // the Writer has already counted these records
 	a.Add(theirs)
 	return a
