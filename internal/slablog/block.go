@@ -33,26 +33,17 @@ type block struct {
 	refs int
 	// retired reports that the block is no longer the current one. It is freed when refs is 0.
 	retired bool
-	kind    blockKind
-	// unsafe and evicted are set only for an oversize block, and only with a crash-safe file.
+	// big reports that the block is a heap buffer for one record larger than a slab, which is
+	// discarded when freed. unsafe and evicted are set only for such a block with a crash-safe file.
 	// unsafe reports that its record is not on disk, evicted that slab.DropOldest has dropped the
 	// record.
-	unsafe, evicted bool
+	big, unsafe, evicted bool
 
 	// head is the header of a slab in mapped memory, or nil. summed reports that it contains a
 	// checksum, or that one is being computed.
 	head   *crashfile.Head
 	summed bool
 }
-
-// blockKind is the kind of the memory of a block.
-type blockKind uint8
-
-const (
-	isSlab   blockKind = iota
-	oversize           // a heap buffer for one record, discarded when freed
-	rescued            // a heap copy of records in a damaged mapping, discarded when freed
-)
 
 // slot returns the slot of record i. The slots are stored backwards from the end of the memory.
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
@@ -98,14 +89,12 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 }
 
 // newSlabs returns count blocks of size bytes each, which must be a multiple of layout.SlotBytes.
-// Each block has separate memory that it can release. If size is 0, each block gets its memory when
-// pool.takeLocked returns it.
+// Each block has separate memory that it can release.
 func newSlabs(size, count int) []*block {
 	out := make([]*block, count)
 	for i := range out {
-		if out[i] = new(block); size > 0 {
-			out[i].fill(size)
-		}
+		out[i] = new(block)
+		out[i].fill(size)
 	}
 	return out
 }
@@ -128,7 +117,7 @@ func (b *block) base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
-		off: len(p), n: 1, retired: true, kind: oversize,
+		off: len(p), n: 1, retired: true, big: true,
 	}
 }
 

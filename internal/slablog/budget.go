@@ -36,7 +36,7 @@ func (p *pool) takeLocked() *block {
 	k := len(p.idle) - 1
 	b := p.idle[k]
 	p.idle = p.idle[:k]
-	if b.mem == nil { // the slab was ceded
+	if b.mem == nil { // the slab was ceded, or in a damaged mapping
 		b.fill(p.slab)
 	}
 	return b

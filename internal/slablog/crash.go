@@ -27,9 +27,6 @@ type crashSafe struct {
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
-	// heapSpare are the heap slabs that replace slabs of a broken mapping when these are freed.
-	// Until then, a lease may refer to the mapped slab.
-	heapSpare []*block
 	// tombstonesDue reports that a record larger than a slab was evicted since the lock was
 	// acquired. The call that evicted it notes this in the companion file (writes a tombstone)
 	// before it returns.
@@ -111,15 +108,17 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	// If possible, note for the next process that the file lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.store.conf.events.Post("crash-safe", cause, 0)
-	// From here on, no new record goes to the file. Slabs in leases are replaced when they are
-	// freed.
+	// From here on, no new record goes to the file. The consumer may still be copying leased records
+	// from the mapping, which exists until Leave.
 	c.store.front.sealLocked()
-	c.heapSpare = newSlabs(0, c.store.conf.o.SlabCount)
-	for i := range c.store.pool.idle {
-		c.store.pool.idle[i] = c.takeSpareLocked()
+	mapped := make(map[*block]block, len(c.blocks))
+	for _, b := range c.blocks {
+		mapped[b] = *b
+		b.mem, b.slots, b.head = nil, nil, nil
 	}
 	_, lost := c.store.pieces.remove(len(c.store.pieces.queued), func(p *piece) bool {
-		if p.blk.kind == oversize || c.rescueLocked(p) {
+		from, ok := mapped[p.blk]
+		if !ok || c.rescueLocked(p, &from) { // a record larger than a slab is on the heap already
 			return false
 		}
 		c.store.releaseLocked(p.blk)
@@ -128,40 +127,29 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	c.store.countDropLocked(batch.Corrupt, lost)
 }
 
-// takeSpareLocked returns a heap slab that replaces a slab of a broken mapping.
-func (c *crashSafe) takeSpareLocked() *block {
-	k := len(c.heapSpare) - 1
-	b := c.heapSpare[k]
-	c.heapSpare = c.heapSpare[:k]
-	return b
-}
-
-// rescueLocked copies a queued piece to the heap, into a separate block. It returns false if the
-// memory cannot be read, or no longer contains the records of the piece.
-func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
-	var data []byte
-	var slots []layout.Slot
+// rescueLocked copies a queued piece to the heap. The parameter from is its block in mapped memory.
+// It returns false if that memory cannot be read, or no longer contains the records of the piece.
+func (c *crashSafe) rescueLocked(p *piece, from *block) (ok bool) {
 	fault := c.try(func() {
-		if ok = p.sound(); ok {
-			r := p.run()
-			data, slots = append(data, r.Data()...), r.AppendSlots(nil, 0)
+		old := piece{blk: from, from: p.from, to: p.to}
+		r := old.run()
+		if ok = sound(&r, p.first); !ok {
+			return
 		}
+		b, end := p.blk, len(from.slots)
+		if b.mem == nil {
+			b.fill(len(from.mem))
+		}
+		copy(b.slots[end-p.to:end-p.from], from.slots[end-p.to:end-p.from])
+		copy(b.mem[r.Slot(0).Off:], r.Data())
 	})
-	if !ok || fault != nil {
-		return false
-	}
-	slices.Reverse(slots) // a block has its slots in reverse order
-	n := len(slots)
-	c.store.releaseLocked(p.blk)
-	p.from, p.to = 0, n
-	p.blk = &block{mem: data, slots: slots, off: len(data), n: n, refs: 1, retired: true, kind: rescued}
-	return true
+	return ok && fault == nil
 }
 
-// sound reports whether the slots of a piece are intact. If another process truncates the file and
-// extends it again, the end of the file becomes zeros. The slots are at the end of a slab, the first
-// one last.
-func (p *piece) sound() bool { return p.blk.slot(p.from).Ticket == p.first }
+// sound reports whether the slots of a run are intact, whose first record has the ticket first. If
+// another process truncates the file and extends it again, the end of the file becomes zeros. The
+// slots are at the end of a slab, the first one last.
+func sound(r *layout.Run, first uint64) bool { return r.Slot(0).Ticket == first }
 
 // ackLocked stores the ticket up to which all records are settled, including the records in pieces.
 // It is called before the memory of these records is reused.
@@ -169,7 +157,7 @@ func (c *crashSafe) ackLocked(pieces []piece) {
 	c.guardLocked(func() {
 		point(ptAckLocked)
 		for i := range pieces { // first, so that recovery does not expect the frames of settled records
-			if p := &pieces[i]; p.blk.kind == oversize {
+			if p := &pieces[i]; p.blk.big {
 				c.file.ForgetFrame(p.first)
 			}
 		}

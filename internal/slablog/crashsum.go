@@ -59,8 +59,9 @@ func (c *crashSafe) sumLocked(b *block) {
 	b.refs++
 	b.summed = true
 	c.file.Enter()
+	old := *b // because toHeapLocked may change b meanwhile
 	c.store.unlock()
-	fault := c.try(b.sum)
+	fault := c.try(old.sum)
 	c.store.lock()
 	c.file.Leave()
 	free := c.store.pool.free()

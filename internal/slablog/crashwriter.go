@@ -121,7 +121,7 @@ func (c *crashSafe) applyNotesLocked() {
 // companion file is already closed, so no later call adds one of them.
 func (c *crashSafe) withoutCopyLocked(pieces []piece) (n int) {
 	for _, p := range pieces {
-		if b := p.blk; b.kind == oversize && (b.unsafe || !c.file.Big.Holds(b.slot(0).Ticket)) {
+		if b := p.blk; b.big && (b.unsafe || !c.file.Big.Holds(b.slot(0).Ticket)) {
 			n++
 		}
 	}

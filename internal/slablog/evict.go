@@ -46,7 +46,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	seen := map[*block]bool{}                        // a slab may have several pieces
 	for _, p := range s.pieces.queued {
 		switch b := p.blk; {
-		case b.kind == oversize:
+		case b.big:
 			held -= len(b.mem)
 		case !seen[b] && s.evictsLocked(b):
 			seen[b] = true
@@ -60,7 +60,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		// If no further slabs may be ceded, room results only from dropping another oversize
 		// record.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
-		match := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
+		match := func(b *block) bool { return b.big || !noMoreSlabs && s.evictsLocked(b) }
 		if !s.evictOldestLocked(match) {
 			return false
 		}
@@ -80,7 +80,7 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 		if !match(b) {
 			continue
 		}
-		if b.kind == oversize {
+		if b.big {
 			b.evicted = true
 			if s.crash.mapped() {
 				s.crash.tombstonesDue = true
@@ -100,13 +100,13 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 
 // evictsLocked reports whether b may be evicted. It must be a sealed slab that no Send reads.
 func (s *store) evictsLocked(b *block) bool {
-	return b.retired && b.kind == isSlab && s.allQueuedLocked(b)
+	return b.retired && !b.big && s.allQueuedLocked(b)
 }
 
 // freesSlabLocked reports whether dropping b frees a slab. It does if b is a slab, or has a record
 // for which a slab is ceded.
 func (s *store) freesSlabLocked(b *block) bool {
-	if b.kind == oversize {
+	if b.big {
 		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < s.pool.ceded
 	}
 	return s.evictsLocked(b)

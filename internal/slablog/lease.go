@@ -171,7 +171,7 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 // number explains why these are missing. If b is the current slab, it is refilled from its start.
 func (ls *leases) freeAheadLocked(b *block) bool {
 	s := ls.store
-	if b.kind != isSlab || b == s.front.cur && s.front.unreadLocked() > 0 || !s.crash.mapped() {
+	if b.big || b == s.front.cur && s.front.unreadLocked() > 0 || !s.crash.mapped() {
 		return false
 	}
 	n := 0

@@ -98,8 +98,7 @@ func (q *pieces) take(n int, rest piece) {
 }
 
 // remove removes those of the oldest n pieces for which match returns true. It returns their
-// number, and the number of their records. The caller releases their blocks. The function match may
-// assign another block to a piece that is kept.
+// number, and the number of their records. The caller releases their blocks.
 func (q *pieces) remove(n int, match func(*piece) bool) (removed, records int) {
 	// The youngest piece comes first, so that no piece is moved if only the oldest ones are removed.
 	kept := n
@@ -146,17 +145,13 @@ func (s *store) releaseLocked(b *block) {
 	}
 	// Later writes may wait again, because memory becomes free.
 	s.callers.shortage = enough
-	switch {
-	case b.kind == oversize:
-		s.pool.takeBackLocked(len(b.mem))
-		if s.crash != nil {
-			s.crash.leaveBigLocked(b)
-		}
-	case b.kind == rescued: // the garbage collector frees it
-	case b.head != nil && s.crash.broken != nil: // the mapping no longer exists
-		s.pool.idle = append(s.pool.idle, s.crash.takeSpareLocked())
-	default:
+	if !b.big {
 		s.pool.idle = append(s.pool.idle, b)
+		return
+	}
+	s.pool.takeBackLocked(len(b.mem))
+	if s.crash != nil {
+		s.crash.leaveBigLocked(b)
 	}
 }
 

@@ -3,7 +3,6 @@ package slablog
 import (
 	"math"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -426,13 +425,14 @@ func (l *Lease) copyOut() (ok bool) {
 	c := &l.mem
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	fault := l.s.crash.try(func() {
+		ok = true
 		for i := range l.b.Runs {
 			r := &l.b.Runs[i]
 			c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
 			c.Data = append(c.Data, r.Data()...)
+			// If the file was truncated and extended during the copy, the copy may contain zeros.
+			ok = ok && sound(r, l.pieces[i].first)
 		}
-		// If the file was truncated and extended during the copy, the copy may contain zeros.
-		ok = !slices.ContainsFunc(l.pieces, func(p piece) bool { return !p.sound() })
 	})
 	if !ok || fault != nil {
 		return false
