@@ -27,11 +27,10 @@ type crashSafe struct {
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
-	// tombstonesDue reports that a record larger than a slab was evicted since the lock was
-	// acquired. The call that evicted it notes this in the companion file (writes a tombstone)
-	// before it returns.
-	tombstonesDue bool
-	heapOnly      int // number of pending oversize records that are not on disk
+	// notesDue makes unlock update the companion file: a call that has evicted a record larger than
+	// a slab notes this in the file (writes a tombstone) before it returns.
+	notesDue bool
+	heapOnly int // number of pending oversize records that are not on disk
 }
 
 // openCrash creates the mapped file of this process. The store s then uses the slabs in it.

@@ -108,15 +108,6 @@ func (f *front) catchStore(old bool, r any) {
 	f.store.unlock()
 }
 
-// applyNotesLocked writes the tombstones of evicted oversize records. It unlocks mu during the file
-// access.
-func (c *crashSafe) applyNotesLocked() {
-	c.tombstonesDue = false
-	c.store.unlock()
-	c.file.Big.ApplyNotes()
-	c.store.lock()
-}
-
 // withoutCopyLocked returns the number of records larger than a slab that are not on disk. The
 // companion file is already closed, so no later call adds one of them.
 func (c *crashSafe) withoutCopyLocked(pieces []piece) (n int) {

@@ -65,9 +65,6 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 			return false
 		}
 	}
-	if s.crash != nil {
-		s.crash.tombstonesDue = false // the call writes these tombstones together with its frame
-	}
 	return true
 }
 
@@ -83,7 +80,7 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 		if b.big {
 			b.evicted = true
 			if s.crash.mapped() {
-				s.crash.tombstonesDue = true
+				s.crash.notesDue = true
 			}
 		}
 		n := s.dropQueuedLocked(b, batch.Full)

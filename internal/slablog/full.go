@@ -84,9 +84,6 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
-		if w.store.crash.mapped() { // because recovery must not return the records that this call has evicted
-			w.store.crash.applyNotesLocked()
-		}
 		return errClosed
 	}
 	// The earlier records of the current block must precede this record in the queue.

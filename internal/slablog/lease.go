@@ -117,7 +117,7 @@ func (l *Lease) Release() {
 	half := s.lockSome()
 	if l.open == 0 {
 		l.released = true
-		if !l.Keeps() { // the slabs of a copy were freed when its records were settled
+		if s.crash == nil { // the slabs of a copy were freed when its records were settled
 			s.leases.freeLocked(l, half)
 		}
 		s.leases.reuseLocked(l)
@@ -129,7 +129,7 @@ func (l *Lease) Release() {
 func (ls *leases) settledLocked(l *Lease) {
 	ls.leased -= l.slabs
 	ls.waited = ls.store.callers.slabs.n > 0 // must precede the release of slabs, which ends the waiting
-	if l.Keeps() && !l.found {
+	if ls.store.crash != nil {
 		ls.settleCopiesLocked()
 		ls.settleAheadLocked(l)
 	} else {

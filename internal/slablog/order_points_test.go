@@ -29,7 +29,7 @@ var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
 	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked,
-	ptGather, ptTakeLocked, ptTaken, ptPark, ptSleep, ptTimer, ptSpin,
+	ptGather, ptTakeLocked, ptTaken, ptSleep, ptTimer, ptSpin,
 	ptSend, ptSent, ptPause, ptRefuse, ptDo,
 	ptFlush, ptFlushQueued, ptClose, ptClosed, ptEnd,
 }

@@ -34,8 +34,7 @@ const (
 	ptGather     = "gather"     // before the lock
 	ptTakeLocked = "takeLocked" // a batch is about to be taken
 	ptTaken      = "taken"      // the batch is taken
-	ptPark       = "park"       // before it sleeps with nothing to do
-	ptSleep      = "sleep"      // before it sleeps until a slab is full
+	ptSleep      = "sleep"      // before it sleeps
 	ptSpin       = "spin"       // lock released, before it looks for a slab
 	ptRefuse     = "refuse"     // Close has run out of time
 

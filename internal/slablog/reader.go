@@ -78,7 +78,6 @@ const (
 	passFound             // return a lease of records of a dead process
 	spin                  // look for a sealed slab, without locks
 	sleep                 // return no lease
-	park                  // return no lease, and wait for a record
 	finish                // return that no record will come
 )
 
@@ -114,12 +113,6 @@ func (r *reader) next() (l *Lease, ended bool) {
 			r.look(before)
 		case sleep:
 			point(ptSleep)
-			return nil, false
-		case park:
-			if s.crash != nil {
-				s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending
-			}
-			point(ptPark)
 			return nil, false
 		case finish:
 			return nil, true
@@ -210,7 +203,10 @@ func (r *reader) waitLocked() step {
 		}
 		s.bell.state = parked
 		s.gauge.parkedAt = time.Since(r.conf.born)
-		return park
+		if s.crash != nil {
+			s.crash.notesDue = true // unlock truncates the companion file, because no record is pending
+		}
+		return sleep
 	}
 	if r.spinning {
 		return spin

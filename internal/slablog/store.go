@@ -64,8 +64,8 @@ func (s *store) lock() {
 	s.mu.Lock()
 }
 
-// unlock releases both locks, enables the fast path if possible, and wakes the consumer if
-// requested.
+// unlock releases both locks and enables the fast path if possible. Then it wakes the consumer and
+// updates the companion file if requested, since that may not be done with a lock held.
 func (s *store) unlock() { s.unlockSome(false) }
 
 // unread describes the records of the current block that are in no piece yet. They are younger than
@@ -236,13 +236,19 @@ func (s *store) unlockSome(half bool) {
 	if !half {
 		s.front.reopenLocked()
 	}
-	ring := s.bell.toRingLocked()
+	ring, notes := s.bell.toRingLocked(), s.crash != nil && s.crash.notesDue
+	if notes {
+		s.crash.notesDue = false
+	}
 	s.mu.Unlock()
 	if !half {
 		s.front.mu.Unlock()
 	}
 	if ring {
 		s.bell.ring()
+	}
+	if notes {
+		s.crash.file.Big.ApplyNotes()
 	}
 }
 

@@ -158,9 +158,6 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 		if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
 			w.front.serveLocked()
 		}
-		if c := w.store.crash; c != nil && c.tombstonesDue {
-			c.applyNotesLocked()
-		}
 		return nil
 	}
 	return w.fullLocked(p, m, &w.store.callers.slabs)
