@@ -84,6 +84,7 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 				refused = append(refused, o.Refuse(path, err))
 				continue
 			}
+			o.StreamErr = o.Translate()
 			found = append(found, o)
 		}
 	}

@@ -20,6 +20,8 @@ type Orphan struct {
 	Codec   batch.Codec // codec of its records
 	Lost    uint64      // number of records omitted because their streams are undefined
 	LeftOut uint64      // number of records omitted because the consumer has them on disk
+	// StreamErr is the error of Translate when the file was found.
+	StreamErr error
 
 	f       *os.File
 	next    int               // index of the next record to return
@@ -109,13 +111,13 @@ func (o *Orphan) markDamaged() error {
 	return err
 }
 
-// Translate maps the stream numbers of the file to stream numbers of this process. If the
-// dictionary panics for a stream, its records are omitted, like the records of an undefined stream.
-// Translate returns the number of omitted records.
-func (o *Orphan) Translate() (lost int, err error) {
+// Translate maps the stream numbers of the file to stream numbers of this process. It must be called
+// after each Load. If the dictionary panics for a stream, its records are omitted, like the records
+// of an undefined stream, and Translate returns an error.
+func (o *Orphan) Translate() (err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
-		return 0, nil
+		return nil
 	}
 	bad := map[uint32]bool{}
 	for id, def := range o.Streams {
@@ -125,9 +127,10 @@ func (o *Orphan) Translate() (lost int, err error) {
 	}
 	n := len(o.Records)
 	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return bad[r.Stream] })
-	lost = n - len(o.Records)
-	o.Lost += uint64(lost)
-	return lost, err
+	lost := uint64(n - len(o.Records))
+	o.Undefined += lost
+	o.Lost += lost
+	return err
 }
 
 // Take returns a batch of the next records, up to the limits. It returns at least one record if any
@@ -207,9 +210,6 @@ func (o *Orphan) Finish() {
 	}
 	o.f.Close()
 }
-
-// Translated reports whether [Orphan.Translate] was called.
-func (o *Orphan) Translated() bool { return o.streams != nil }
 
 // Done reports whether Take has returned all records.
 func (o *Orphan) Done() bool { return o.next == len(o.Records) }

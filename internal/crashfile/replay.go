@@ -60,7 +60,7 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 	if o.Codec != nil {
 		f.Codec = o.Codec(f.ContentType, f.Schema)
 	}
-	if _, err := f.Translate(); err != nil {
+	if err := f.Translate(); err != nil {
 		f.Close()
 		return done, err
 	}

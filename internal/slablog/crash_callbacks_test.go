@@ -103,7 +103,7 @@ func TestStreamUnwinds(t *testing.T) {
 				s.Recovery.Undefined != 10 || s.Recovery.Records != 20 || s.Recovery.DamagedFiles != 1 {
 				t.Errorf("%v, %+v", s.Account, s.Recovery)
 			}
-			if ev.count("recover", "Stream") != 1 {
+			if ev.count("recover", "Stream of the dictionary") != 1 {
 				t.Error(ev.all)
 			}
 			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {

@@ -29,7 +29,7 @@ type found struct {
 // records are in the account from the start. Only the first one stays in memory; the others are read
 // again when their turn comes.
 //
-//	found, counted ─▶ loaded ─▶ streams translated ─▶ leased, batch by batch ─▶ removed
+//	found, counted ─▶ loaded ─▶ leased, batch by batch ─▶ removed
 type orphan struct {
 	*crashfile.Orphan
 	n int // number of unsettled records when the file was last read
@@ -94,6 +94,9 @@ func (f *found) countOrphan(o *orphan) {
 	report := func(n uint64, format string, args ...any) {
 		f.store.conf.events.Post("recover", fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...), n)
 	}
+	if o.StreamErr != nil {
+		f.store.conf.events.Post("recover", o.StreamErr, 0)
+	}
 	if o.IsDamaged() {
 		r.DamagedFiles++
 	}
@@ -118,36 +121,12 @@ func (f *found) countOrphan(o *orphan) {
 	}
 }
 
-// translateNext translates the stream numbers in the current file to those of this process. It
-// drops records whose stream the file does not define.
-func (f *found) translateNext() {
-	o := f.files[0]
-	whole := !o.IsDamaged()
-	n, err := o.Translate()
-	if err == nil {
-		return
-	}
-	f.store.lock()
-	defer f.store.unlock()
-	f.left -= n
-	f.store.countDropLocked(batch.Corrupt, n)
-	f.stats.Records -= uint64(n)
-	f.stats.Undefined += uint64(n)
-	if whole && n > 0 {
-		f.stats.DamagedFiles++
-	}
-	f.store.conf.events.Post("recover", err, uint64(n))
-}
-
 // next leases the next records of a dead process. When all records of a file are delivered and the
 // progress is stored, next removes the file and returns nil.
 func (f *found) next(lim batch.Limits) *Lease {
 	o := f.files[0]
 	if o.Image == nil && !f.loadOrphan(o) {
 		return nil
-	}
-	if !o.Translated() {
-		f.translateNext()
 	}
 	// The previous lease is settled, because nextWhole leases one batch of these records at a time.
 	o.Persist(o.Offered())
@@ -204,6 +183,7 @@ func (f *found) loadOrphan(o *orphan) bool {
 	err := o.Load()
 	now := 0
 	if err == nil {
+		_ = o.Translate() // an error was reported when the file was found
 		now = len(o.Records)
 	}
 	f.store.lock()
