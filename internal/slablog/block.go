@@ -28,9 +28,9 @@ type block struct {
 
 	// off is the end of the payload, and n the number of slots in use.
 	off, n int
-	// refs counts the pieces of this block that are queued or in flight. While it is not 0, the
-	// memory is not reused.
-	refs int
+	// refs counts the pieces of this block that are queued or in flight, and queued those that are
+	// queued. While refs is not 0, the memory is not reused.
+	refs, queued int
 	// retired reports that the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	// big reports that the block is a heap buffer for one record larger than a slab, which is

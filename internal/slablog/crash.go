@@ -16,14 +16,12 @@ import (
 // crashSafe is the mapped memory of a Writer. store.mu guards it. See docs/CRASH-SAFETY.md for its
 // promises, and docs/format/crash-slabs.md for the file.
 //
-//	mapped ──a fault, or the file is not intact──▶ broken: all slabs are on the heap
+//	mapped ──a fault, or the file is not intact──▶ unsafe: all slabs are on the heap
 //	   └─────Log.End──▶ ended: the file is removed, or kept for the next process
 type crashSafe struct {
 	store *store
 
-	file *crashfile.Memory
-	// broken is the error of the mapping. If it is set, the slabs are on the heap.
-	broken error
+	file   *crashfile.Memory
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
@@ -58,7 +56,7 @@ func openCrash(s *store, form crashfile.Form, dict batch.Dictionary) (*crashSafe
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (c *crashSafe) mapped() bool {
-	return c != nil && c.broken == nil && c.store.life != ended
+	return c != nil && c.store.unsafe == nil && c.store.life != ended
 }
 
 // try runs f, which accesses mapped memory. The error reports a memory fault in the mapping.
@@ -103,7 +101,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	if !c.mapped() {
 		return
 	}
-	c.broken = cause
+	c.store.unsafe = cause
 	// If possible, note for the next process that the file lacks the later records.
 	_ = c.try(func() { c.file.SetHeapFrom(c.store.front.next + 1) })
 	c.store.conf.events.Post("crash-safe", cause, 0)
@@ -229,9 +227,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) error 
 		point(ptBigNotedLocked)
 	case c.store.conf.o.Crash.Required && c.store.dropQueuedLocked(b, batch.Failed) > 0:
 		c.guardLocked(func() { c.file.Evict(1) })
-		if c.store.callers.waitingLocked() > 0 {
-			c.store.front.serveLocked()
-		}
+		c.store.freedLocked()
 		return dropErrors[batch.Failed]
 	default:
 		b.unsafe = true

@@ -1,7 +1,6 @@
 package slablog
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +33,7 @@ const watchAfter = 100 * time.Millisecond
 func (c *crashSafe) watchSend() {
 	c.store.lock()
 	defer c.store.unlock()
-	if len(c.store.leases.list) == 0 || c.store.life == ended || !c.mapped() {
+	if len(c.store.leases.list) == 0 || !c.mapped() {
 		return
 	}
 	if err := c.file.Intact(); err != nil {
@@ -42,10 +41,11 @@ func (c *crashSafe) watchSend() {
 		return
 	}
 	// Only sealed slabs with unsettled records get a checksum. Nothing is stored in them any more.
-	waits := func(b *block) bool { return b.retired && b.refs > 0 && b.n > 0 && !b.summed }
-	for i := slices.IndexFunc(c.blocks, waits); i >= 0; i = slices.IndexFunc(c.blocks, waits) {
-		if c.sumLocked(c.blocks[i]); c.store.life == ended || !c.mapped() {
-			return
+	for _, b := range c.blocks {
+		if b.retired && b.refs > 0 && b.n > 0 && !b.summed {
+			if c.sumLocked(b); !c.mapped() {
+				return
+			}
 		}
 	}
 	c.watch.Reset(watchAfter)
@@ -64,12 +64,9 @@ func (c *crashSafe) sumLocked(b *block) {
 	fault := c.try(old.sum)
 	c.store.lock()
 	c.file.Leave()
-	free := c.store.pool.free()
 	c.store.releaseLocked(b)
-	c.store.leases.freeAheadLocked(b)                            // impossible while the checksum was computed
-	if c.store.pool.free() > free && c.store.life == accepting { // the records of b were settled during the computation
-		c.store.front.serveLocked()
-	}
+	c.store.leases.freeAheadLocked(b) // impossible while the checksum was computed
+	c.store.freedLocked()             // the records of b may have been settled meanwhile
 	if fault != nil {
 		c.toHeapLocked(fault)
 	}

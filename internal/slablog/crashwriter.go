@@ -25,7 +25,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 			return err
 		}
 		if err != nil {
-			s.found.err = err
+			s.unsafe = err
 			w.conf.events.Post("crash-safe", fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err), 0)
 		}
 	}

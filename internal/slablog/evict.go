@@ -10,29 +10,12 @@ import "github.com/forebay-log/forebay/batch"
 func (s *store) evictLocked() bool {
 	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {
-		if c := s.front.cur; c != nil && s.allQueuedLocked(c) {
+		if c := s.front.cur; c != nil && c.queued == c.refs {
 			s.front.sealLocked()
 			s.evictOldestLocked(s.freesSlabLocked)
 		}
 	}
 	return s.pool.free() > 0
-}
-
-// queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the remaining
-// pieces are being read. The first end pieces of the queue contain all pieces of b.
-func (s *store) queuedOfLocked(b *block) (n, end int) {
-	for ; end < len(s.pieces.queued) && n < b.refs; end++ {
-		if s.pieces.queued[end].blk == b {
-			n++
-		}
-	}
-	return n, end
-}
-
-// allQueuedLocked reports whether all pieces of b are in the queue, so that no Send reads b.
-func (s *store) allQueuedLocked(b *block) bool {
-	n, _ := s.queuedOfLocked(b)
-	return n == b.refs
 }
 
 // evictForLocked makes room for a record of n bytes that is larger than a slab, and reserves that
@@ -48,7 +31,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		switch b := p.blk; {
 		case b.big:
 			held -= len(b.mem)
-		case !seen[b] && s.evictsLocked(b):
+		case !seen[b] && b.evictable():
 			seen[b] = true
 			slabs++
 		}
@@ -60,7 +43,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		// If no further slabs may be ceded, room results only from dropping another oversize
 		// record.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
-		match := func(b *block) bool { return b.big || !noMoreSlabs && s.evictsLocked(b) }
+		match := func(b *block) bool { return b.big || !noMoreSlabs && b.evictable() }
 		if !s.evictOldestLocked(match) {
 			return false
 		}
@@ -95,9 +78,9 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	return false
 }
 
-// evictsLocked reports whether b may be evicted. It must be a sealed slab that no Send reads.
-func (s *store) evictsLocked(b *block) bool {
-	return b.retired && !b.big && s.allQueuedLocked(b)
+// evictable reports whether b may be evicted. It must be a sealed slab that no Send reads.
+func (b *block) evictable() bool {
+	return b.retired && !b.big && b.queued == b.refs
 }
 
 // freesSlabLocked reports whether dropping b frees a slab. It does if b is a slab, or has a record
@@ -106,5 +89,5 @@ func (s *store) freesSlabLocked(b *block) bool {
 	if b.big {
 		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < s.pool.ceded
 	}
-	return s.evictsLocked(b)
+	return b.evictable()
 }

@@ -62,9 +62,7 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.callers.bigs.n > 0 && !w.conf.policyFor(m.Level).evicts || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, &w.store.callers.bigs)
 	}
-	if w.store.callers.waitingLocked() > 0 { // dropping may have freed more room than this record uses
-		w.front.serveLocked()
-	}
+	w.front.serveLocked() // dropping may have freed more room than this record uses
 	return w.storeOversizeLocked(p, m)
 }
 

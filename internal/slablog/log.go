@@ -1,9 +1,6 @@
 package slablog
 
-import (
-	"runtime/debug"
-	"time"
-)
+import "time"
 
 // A Log is the consumer's side of a [Writer]: a passive queue of the accepted records, with those
 // of dead processes first. It starts no goroutine and waits for nothing.
@@ -24,9 +21,6 @@ type Log struct {
 // lease with only a gap marker: a record with layout.FlagMarker, which no account counts.
 func (l *Log) Next() (lease *Lease, ended bool) {
 	r := &l.reader
-	if r.store.crash != nil {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	}
 	if lease = l.marker.held; lease != nil {
 		l.marker.held = nil
 		return lease, false

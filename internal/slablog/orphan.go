@@ -21,8 +21,6 @@ type found struct {
 	left  int
 	cut   bool // Log.End has returned an unsettled lease to its file
 	stats slab.CrashRecovery
-	// err is the reason why the slabs are on the heap despite Options.Crash.
-	err error
 }
 
 // An orphan is the file of a dead process. All files are read when they are found, so that their
@@ -143,9 +141,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if lim.Bytes <= 0 || lim.Bytes > f.store.conf.o.SlabBytes {
 		lim.Bytes = f.store.conf.o.SlabBytes
 	}
-	s.lock()
-	l := s.leases.newLocked()
-	s.unlock()
+	l := &Lease{s: s}
 	b := o.Take(&l.mem, lim)
 	l.b.Codec, l.b.Origin = o.Codec, o.UUID
 	l.b.Add(b.Runs[0])

@@ -77,6 +77,7 @@ func (q *pieces) push(p piece) {
 	q.queued = append(q.queued, p)
 	q.records += p.len()
 	q.bytes += p.size
+	p.blk.queued++
 }
 
 // take removes the oldest n pieces, which a lease has copied, except rest: the part of the last one
@@ -85,6 +86,7 @@ func (q *pieces) take(n int, rest piece) {
 	for i := range n {
 		q.records -= q.queued[i].len()
 		q.bytes -= q.queued[i].size
+		q.queued[i].blk.queued--
 		q.queued[i] = piece{}
 	}
 	if rest.len() > 0 {
@@ -93,6 +95,7 @@ func (q *pieces) take(n int, rest piece) {
 		q.records += rest.len()
 		q.bytes += rest.size
 		rest.blk.refs++
+		rest.blk.queued++
 	}
 	q.queued = q.queued[n:]
 }
@@ -107,6 +110,7 @@ func (q *pieces) remove(n int, match func(*piece) bool) (removed, records int) {
 		if match(p) {
 			records += p.len()
 			q.bytes -= p.size
+			p.blk.queued--
 			continue
 		}
 		if kept--; kept != i {
@@ -128,7 +132,12 @@ func (s *store) pushLocked(p piece) {
 // dropQueuedLocked drops the queued records of b, counts them with why as the reason, and releases
 // their pieces. It returns the number of records.
 func (s *store) dropQueuedLocked(b *block, why batch.Reason) int {
-	_, end := s.queuedOfLocked(b)
+	end := 0 // the first end pieces of the queue contain all pieces of b
+	for n := b.queued; n > 0; end++ {
+		if s.pieces.queued[end].blk == b {
+			n--
+		}
+	}
 	pieces, records := s.pieces.remove(end, func(p *piece) bool { return p.blk == b })
 	s.countDropLocked(why, records)
 	for range pieces {

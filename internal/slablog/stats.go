@@ -27,12 +27,11 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 		st.SlabsInUse--
 	}
 	st.Recovery = s.found.stats
-	unsafe := s.found.err
-	if c := s.crash; c != nil {
-		st.HeapOnly, unsafe = c.heapOnly, c.broken
+	if s.crash != nil {
+		st.HeapOnly = s.crash.heapOnly
 	}
-	if unsafe != nil {
-		st.CrashUnsafe = unsafe.Error()
+	if s.unsafe != nil {
+		st.CrashUnsafe = s.unsafe.Error()
 	}
 	st.Rate = s.gauge.rate.update(now, s.front.acceptedBytesLocked())
 	st.Room = s.front.freeBytesLocked()

@@ -19,8 +19,10 @@ import (
 type store struct {
 	conf  *config
 	front *front
-	// crash is nil if the slabs were on the heap from the start. New sets it.
-	crash *crashSafe
+	// crash is nil if the slabs were on the heap from the start. New sets it. unsafe is the reason
+	// why the slabs are on the heap despite Options.Crash; mu guards it.
+	crash  *crashSafe
+	unsafe error
 
 	// sealed is the number of slabs sealed so far. The consumer reads it without a lock while it
 	// spins.
