@@ -26,13 +26,13 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		return false
 	}
 	held, slabs := s.pool.oversize, len(s.pool.idle) // values after all evictable blocks are dropped
-	seen := map[*block]bool{}                        // a slab may have several pieces
+	var last *block                                  // a slab may have several pieces, with only large records between them
 	for _, p := range s.pieces.queued {
 		switch b := p.blk; {
 		case b.big:
 			held -= len(b.mem)
-		case !seen[b] && b.evictable():
-			seen[b] = true
+		case b != last && b.evictable():
+			last = b
 			slabs++
 		}
 	}

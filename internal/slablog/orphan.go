@@ -126,7 +126,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 	if o.Image == nil && !f.loadOrphan(o) {
 		return nil
 	}
-	// The previous lease is settled, because nextWhole leases one batch of these records at a time.
+	// The previous lease is settled, because the reader leases one batch of these records at a time.
 	o.Persist(o.Offered())
 	s := f.store
 	if o.Done() {

@@ -100,10 +100,14 @@ func (r *reader) next() (l *Lease, ended bool) {
 		s.unlockSome(half)
 		switch do {
 		case pass:
-			if s.crash == nil || r.copyOut(l) {
-				point(ptTaken)
-				return l, false
+			if s.crash != nil {
+				if s.crash.watch.Reset(watchAfter); !l.copyOut() {
+					r.corrupt(l)
+					continue
+				}
 			}
+			point(ptTaken)
+			return l, false
 		case passFound:
 			if l = s.found.next(r.conf.consumer.Limits); l != nil {
 				point(ptTaken)
@@ -386,17 +390,6 @@ func (r *reader) look(before uint32) {
 		runtime.Gosched()
 	}
 	r.spinning = s.sealed.Load() != before
-}
-
-// copyOut replaces the batch of l with a copy. If the memory is damaged, it drops the records of l
-// and returns false.
-func (r *reader) copyOut(l *Lease) bool {
-	r.store.crash.watch.Reset(watchAfter)
-	if l.copyOut() {
-		return true
-	}
-	r.corrupt(l)
-	return false
 }
 
 // corrupt drops the records of l, whose memory was damaged during the copy. They are in no queue, so
