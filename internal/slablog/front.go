@@ -80,7 +80,7 @@ func (f *front) storedLocked(m batch.Meta) {
 	}
 	urgent := m.Level >= f.flush.Level()
 	if urgent {
-		f.store.progress.due = f.next
+		f.store.due = f.next
 	}
 	if urgent || f.store.bell.state == parked {
 		f.store.bell.wakeLocked()

@@ -95,7 +95,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.store.pushLocked(piece{blk: b, to: 1, first: s.Ticket, size: len(p), since: time.Since(w.conf.born)})
 	point(ptOversizeStoredLocked)
 	if m.Level >= w.front.flush.Level() {
-		w.store.progress.due = w.front.next
+		w.store.due = w.front.next
 	}
 	w.store.bell.wakeLocked()
 	if w.store.crash.mapped() {

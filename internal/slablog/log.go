@@ -59,7 +59,9 @@ func (l *Log) Flush() (ticket uint64, ok bool) {
 	if s.life != accepting {
 		return 0, false
 	}
-	s.progress.due = s.front.next
+	if s.readUpToLocked() < s.front.next {
+		s.due = s.front.next
+	}
 	s.bell.alarmLocked()
 	return s.front.next, true
 }

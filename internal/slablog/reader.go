@@ -131,12 +131,9 @@ func (r *reader) examineLocked(half bool, damage error) (*Lease, step) {
 	if s.life == ended {
 		return nil, finish
 	}
-	if !half || !empty { // without queued pieces, readUpToLocked uses the front
-		s.progress.read = s.readUpToLocked()
-	}
 	if half && (empty || r.limited) {
 		switch {
-		case r.armed || s.progress.pressing(): // a partial slab may be due
+		case r.armed || s.due > 0: // a partial slab may be due
 			return nil, useBoth
 		case empty && r.spinning:
 			return nil, spin
@@ -274,7 +271,7 @@ func (r *reader) dueLocked() bool {
 	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
-	force := s.life != accepting || s.progress.pressing() || r.overdueLocked() ||
+	force := s.life != accepting || s.due > 0 || r.overdueLocked() ||
 		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
 	if force {
 		s.front.cutLocked()
@@ -332,6 +329,9 @@ func (r *reader) takeLocked() *Lease {
 	l.at = l.b.Runs[0].Slot(0).Time
 	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
 	l.open = l.n
+	if last := &l.pieces[len(l.pieces)-1]; last.first+uint64(last.len()) > s.due {
+		s.due = 0
+	}
 	s.pieces.take(len(l.pieces), rest)
 	s.leases.leased += l.slabs
 	s.leases.list = append(s.leases.list, l)

@@ -41,11 +41,14 @@ type store struct {
 	callers *callers
 	found   *found
 
-	book     book
-	progress progress
-	gauge    gauge
-	bell     bell
-	last     lastResort
+	// due is a ticket, or 0. Records up to it must not wait for a full slab, because a Flush waits
+	// for them, or the last of them is of FlushLevel.
+	due uint64
+
+	book  book
+	gauge gauge
+	bell  bell
+	last  lastResort
 }
 
 // init prepares s for the front f. It adds no slab; Writer.openSlabs does that afterwards.
@@ -89,18 +92,6 @@ func (f *front) unreadLocked() int {
 	}
 	return f.cur.n - f.store.unread.from
 }
-
-// progress describes how far the records have advanced, in tickets.
-type progress struct {
-	// read is a ticket. All records up to it were leased when the reader last examined the store.
-	read uint64
-	// due is a ticket. Records up to it must not wait for a full slab, because a Flush waits for
-	// them, or the last of them is of FlushLevel.
-	due uint64
-}
-
-// pressing reports whether unread records must not wait for a full slab.
-func (p *progress) pressing() bool { return p.due > p.read }
 
 // readUpToLocked returns the last ticket before the oldest unread record.
 func (s *store) readUpToLocked() uint64 {
