@@ -160,7 +160,7 @@ func (c *crashSafe) ackLocked(pieces []piece) {
 		}
 		t := c.store.readUpToLocked()
 		if len(c.store.leases.list) > 0 {
-			t = c.store.leases.list[0].first - 1
+			t = c.store.leases.list[0].pieces[0].first - 1
 		}
 		c.file.Ack(t)
 		point(ptAckedLocked)

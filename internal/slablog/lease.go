@@ -36,7 +36,6 @@ type Lease struct {
 
 	// pieces are the records in slabs that are not freed yet.
 	pieces []piece
-	first  uint64 // ticket of the first record
 	// n is the number of records, and open the number of those that are not settled. n is stored,
 	// because copyOut replaces b without a lock.
 	n, open  int

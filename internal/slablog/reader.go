@@ -276,10 +276,7 @@ func (r *reader) dueLocked() bool {
 	if force {
 		s.front.cutLocked()
 	}
-	if len(s.pieces.queued) == 0 || force || !r.limited {
-		return len(s.pieces.queued) > 0
-	}
-	return r.reachedLocked() || s.callers.waitingLocked() > 0
+	return len(s.pieces.queued) > 0 && (force || r.reachedLocked() || s.callers.waitingLocked() > 0)
 }
 
 // reachedLocked reports whether the queue contains a batch of the maximum size, or few slabs are
@@ -327,7 +324,7 @@ func (r *reader) takeLocked() *Lease {
 		return nil
 	}
 	l.at = l.b.Runs[0].Slot(0).Time
-	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
+	l.n, l.since = l.b.Len(), l.pieces[0].since
 	l.open = l.n
 	if last := &l.pieces[len(l.pieces)-1]; last.first+uint64(last.len()) > s.due {
 		s.due = 0
