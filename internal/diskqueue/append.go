@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -23,14 +22,11 @@ import (
 //
 // A frame that readers can see is never changed. If a write fails, the partial frame is truncated,
 // or the segment ends before it. A kill leaves at most one torn frame, at the end of the last
-// segment.
+// segment. Spool.mu guards the fields.
 type appender struct {
 	queue *queue
 	dir   *directory
 
-	// mu is held during an Append, including its I/O. It guards the fields below. queue.active is
-	// written with both mu and queue.mu held, so one of them is enough to read it.
-	mu        sync.Mutex
 	f         vfs.File            // file of queue.active, the segment to which frames are added
 	next      mark                // mark of the next frame
 	checkedAt time.Time           // time of the last check that the file still exists, see checkEvery
@@ -68,6 +64,11 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	if b.Len() == 0 {
 		return 0, nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue.closed {
+		return 0, errClosed
+	}
 	if seq, err = s.appender.append(b); err == errGone {
 		if err = s.restore(); err == nil {
 			seq, err = s.appender.append(b)
@@ -82,11 +83,6 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 // append implements Spool.Append for a batch that is not empty. If files of the spool were deleted,
 // it returns errGone; the caller restores them and calls append again.
 func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.queue.closed.Load() {
-		return 0, errClosed
-	}
 	f := formOf(b.Codec)
 	if len(f.contentType) > maxContentType {
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(f.contentType), maxContentType)
@@ -112,28 +108,24 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	return h.at.seq, nil
 }
 
-// place finds room for the frame and writes it, in these steps. Some of them make it start again
-// with the first step.
+// place finds room for the frame and writes it, in these steps:
 //
 //	frame   build the stream definitions that the active segment needs
-//	seal    if the frame does not fit into the segment; then start again
-//	room    delete files over the quota; if that also seals the segment, start again
+//	seal    if the frame does not fit into the segment
+//	room    delete files over the quota, which may also seal the segment
 //	begin   create a segment, if none is active
 //	write   and sync, with Options.Sync "always"
 //	commit  make the frame visible
 //
-// If a reader finds the segment damaged meanwhile, commit fails, and place starts again with the
-// next segment.
+// If a segment was sealed, place starts again with the first step, because the next segment must
+// define all streams of the frame.
 func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
-	for visible := false; !visible; {
+	for placed := false; !placed; {
 		seg := a.queue.active
 		need, err := a.startFrame(b, h)
 		if err != nil {
 			return err
 		}
-		// The batch needs a new segment: the active one is full or damaged, or its batches have
-		// another content type or schema. The frame is built again, because a new segment has no
-		// stream definitions.
 		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
@@ -141,27 +133,25 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		if err := a.room(need, f); err != nil {
 			return err
 		}
-		if a.queue.active != seg {
-			continue // the next segment must define all streams again
-		}
-		if seg == nil {
-			if err := a.begin(f); err != nil {
-				return err
-			}
-		}
-		if err := a.write(b, h); err != nil {
-			g := a.queue.active
-			err = fmt.Errorf("spool: cannot append to %s: %w", g.name, err)
-			// Remove the partial frame. If that fails, or if a failed sync leaves the content of
-			// the file unknown, the segment ends here: readers stop before the partial frame, and
-			// later frames go to the next segment.
-			if e := a.f.Truncate(g.size); e != nil || errors.Is(err, errNotSynced) {
-				_ = a.seal()
-			}
+		placed = a.queue.active == seg
+	}
+	if a.queue.active == nil {
+		if err := a.begin(f); err != nil {
 			return err
 		}
-		visible = a.queue.commit(h)
 	}
+	if err := a.write(b, h); err != nil {
+		g := a.queue.active
+		err = fmt.Errorf("spool: cannot append to %s: %w", g.name, err)
+		// Remove the partial frame. If that fails, or if a failed sync leaves the content of the
+		// file unknown, the segment ends here: readers stop before the partial frame, and later
+		// frames go to the next segment.
+		if e := a.f.Truncate(g.size); e != nil || errors.Is(err, errNotSynced) {
+			_ = a.seal()
+		}
+		return err
+	}
+	a.queue.commit(h)
 	a.next = h.end()
 	// Readers can see the frame now, so later frames need not define its streams.
 	for _, id := range a.newStreams {
@@ -261,7 +251,7 @@ func (a *appender) begin(f form) error {
 // Readers see it after queue.commit. write does not retain the memory of b.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.queue.active.seed()
-	off := a.queue.active.size // only commit changes it, with mu held
+	off := a.queue.active.size
 	h.at = a.next
 
 	// So far, scratch contains only the header and the definitions, so this checksum covers just
@@ -323,19 +313,8 @@ func (a *appender) seal() error {
 	if err != nil {
 		a.queue.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", g.name, err), 0)
 	}
-	a.f = nil
+	a.f, a.queue.active = nil, nil
 	clear(a.defined)
-	a.queue.seal()
+	a.queue.sweep() // the segment may be deleted now
 	return err
-}
-
-// sealFinished seals the current segment if all its batches are acknowledged, so that an empty
-// spool does not keep megabytes of old records. It does nothing during an Append.
-func (a *appender) sealFinished() {
-	if a.mu.TryLock() {
-		defer a.mu.Unlock()
-		if a.queue.finished(a.queue.active) {
-			_ = a.seal()
-		}
-	}
 }

@@ -157,9 +157,9 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 			}
 			continue
 		}
-		s.reader.mu.Lock()
+		s.mu.Lock()
 		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // without this, each batch would keep its buffer
-		s.reader.mu.Unlock()
+		s.mu.Unlock()
 	}
 	d := time.Since(start)
 	mustClose(b, s)

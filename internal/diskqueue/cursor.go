@@ -86,7 +86,7 @@ func (c *cursorState) parse(p []byte) bool {
 // startOfSpool is the state of a new spool.
 var startOfSpool = cursorState{acked: mark{seq: 1}}
 
-// cursor is the open cursor file. It is written on each Ack, and synced by Spool.Sync. reader.mu
+// cursor is the open cursor file. It is written on each Ack, and synced by Spool.Sync. Spool.mu
 // guards it.
 type cursor struct {
 	f       vfs.File

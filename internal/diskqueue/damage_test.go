@@ -44,9 +44,9 @@ func threeSegments(t testing.TB) *vfs.Mem {
 	s := mustOpen(t, mem, nil)
 	for i := range 12 {
 		if i%4 == 0 {
-			s.appender.mu.Lock()
+			s.mu.Lock()
 			_ = s.appender.seal()
-			s.appender.mu.Unlock()
+			s.mu.Unlock()
 		}
 		mustAppend(t, s, i*10, 10)
 	}

@@ -78,9 +78,9 @@
 //
 // # Concurrency
 //
-// All methods are safe for concurrent use. Append, the reading methods (Next, NextUpTo, Rewind, Ack,
-// Held) and Sync have separate locks, held during their I/O, so that an Append does not wait for a
-// read. Stats and Account never wait for I/O.
+// All methods are safe for concurrent use. They run one after another, because an outlet makes one
+// call at a time. Only Sync runs beside the others: a Commit or a timer calls it. Stats and Account
+// never wait for I/O.
 //
 // With Options.Sync "interval" a timer calls Sync after an Append. A goroutine runs OnEvent while
 // there are events.

@@ -10,40 +10,24 @@ import (
 
 // Held reports which records of the batches with the given Origin are in the spool or have been
 // acknowledged. It returns those of their tickets (see [batch.Batch]) that lie between first and
-// last, both included. It reads the indexes of all frames; calls of Next and Ack wait until it is
-// done.
+// last, both included. It reads the indexes of all frames; other calls wait until it is done.
 //
 // The result contains no other ticket: Held ignores the frames after damage in a segment, and
 // records dropped over the quota. But it may omit some tickets: of the acknowledged records in
 // deleted segments, only the last 60 ranges of tickets are known, which Ack stores in the cursor.
 // Records in segments of version 1 have no origin.
 func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets) {
-	r, q := s.reader, s.queue
-	if origin == [16]byte{} || q.closed.Load() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if origin == [16]byte{} || s.queue.closed {
 		return nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q.mu.Lock()
-	segs := slices.Clone(q.segs)
-	q.mu.Unlock()
 	var memory handout
-	for _, g := range segs {
-		q.mu.Lock()
-		// The copy is a consistent state of the segment, which may change during the I/O.
-		now := *g
-		q.mu.Unlock()
-		found := now.held(r.dir, origin, first, last, &memory)
-		q.mu.Lock()
-		// A segment that was removed meanwhile may have been dropped over the quota, so its records
-		// are not held.
-		if !g.removed {
-			held = append(held, found...)
-		}
-		q.mu.Unlock()
+	for _, g := range s.queue.segs {
+		held = append(held, g.held(s.dir, origin, first, last, &memory)...)
 	}
 	// The segments of acknowledged records may be deleted, so the cursor has their tickets.
-	for _, t := range r.cursor.settled {
+	for _, t := range s.reader.cursor.settled {
 		if t.origin == origin {
 			held = appendWithin(held, t.Tickets, first, last)
 		}
@@ -62,7 +46,7 @@ func (s *Spool) Held(origin [16]byte, first, last uint64) (held []layout.Tickets
 // record, while a missing ticket only delivers a record twice. So the walk ends at anything that
 // cannot be read.
 func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []layout.Tickets) {
-	if g.version < 2 || g.removed {
+	if g.version < 2 {
 		return nil
 	}
 	var r segmentReader

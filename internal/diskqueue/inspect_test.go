@@ -192,9 +192,9 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			}
 			n := 0
 			for range each(t, s) {
-				s.reader.mu.Lock()
+				s.mu.Lock()
 				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // recycles buffers as Ack does, but keeps the batches for the next test
-				s.reader.mu.Unlock()
+				s.mu.Unlock()
 				n++
 			}
 			mustClose(t, s)

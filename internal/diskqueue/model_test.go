@@ -310,14 +310,14 @@ func (m *model) append() {
 	}
 	m.drops()
 	if errors.Is(err, vfs.ErrKilled) {
-		m.s.appender.mu.Lock()
+		m.s.mu.Lock()
 		seq = m.s.appender.next.seq
-		m.s.appender.mu.Unlock()
+		m.s.mu.Unlock()
 		m.all = append(m.all, modelBatch{seq: seq, ns: ns, interrupted: true})
 	} else if errors.Is(err, errInjected) {
-		m.s.appender.mu.Lock()
+		m.s.mu.Lock()
 		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.appender.next.seq, ns: ns})
-		m.s.appender.mu.Unlock()
+		m.s.mu.Unlock()
 	} else if !errors.Is(err, errFull) {
 		m.t.Fatal(err)
 	}

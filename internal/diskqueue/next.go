@@ -5,27 +5,22 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
 // reader reads batches for Next, hands them out and settles them on Ack.
 //
-// It reads one segment at a time, from the beginning, because stream definitions apply to the
-// frames after them. Rewind and each failed read close the segment, so that the next call reads it
-// from the beginning.
+// It reads one segment at a time, queue.reading, from the beginning, because stream definitions
+// apply to the frames after them. Rewind and each failed read close the segment, so that the next
+// call reads it from the beginning. Spool.mu guards the fields.
 type reader struct {
 	queue  *queue
 	dir    *directory
 	cursor *cursor
 
-	// mu is held while batches are read or settled, including the I/O. It guards the fields below
-	// and the cursor.
-	mu        sync.Mutex
-	seg       *segment // the open segment, or nil
-	open      segmentReader
-	fails     int // number of consecutive failed reads
+	open      segmentReader // of queue.reading
+	fails     int           // number of consecutive failed reads
 	handedOut handouts
 }
 
@@ -53,18 +48,18 @@ func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUp
 // the number of the last batch; Ack of seq settles all of them. A batch that exceeds the limits is
 // returned alone.
 func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue.closed {
+		return nil, 0, errClosed
+	}
 	r := s.reader
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for {
-		if r.queue.closed.Load() {
-			return nil, 0, errClosed
-		}
-		g, at, size := r.queue.pick()
+		g := r.queue.pick()
 		if g == nil {
 			return nil, 0, io.EOF
 		}
-		o, err := r.load(g, at, size)
+		o, err := r.load(g)
 		if err == nil {
 			return &o.batch, r.join(g, o, bytes, records), nil
 		}
@@ -81,13 +76,12 @@ func (r *reader) join(g *segment, o *handout, bytes, records int) (seq uint64) {
 	last := o
 	for n := 0; n < joinMost && o.batch.Len() < records; n++ {
 		var h frameHeader
-		seg, at, size := r.queue.pick()
 		// Only batches with the same Origin are combined, because a batch has a single Origin.
-		if seg != g || r.open.header(&h) != nil || h.origin != o.origin ||
+		if r.queue.pick() != g || r.open.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
 			break
 		}
-		next, err := r.load(g, at, size)
+		next, err := r.load(g)
 		if err != nil {
 			break
 		}
@@ -101,19 +95,18 @@ func (r *reader) join(g *segment, o *handout, bytes, records int) (seq uint64) {
 	return last.at.seq
 }
 
-// load reads the batch at the given mark in g, and hands it out. It reads only the first size bytes
-// of the file; later bytes may belong to an Append in progress.
-func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
-	if r.seg != g {
+// load reads the batch at the read mark, which is in g, and hands it out.
+func (r *reader) load(g *segment) (*handout, error) {
+	if r.queue.reading != g {
 		r.closeFile()
-		if err := r.open.open(r.dir, g, size, r.queue.opt); err != nil {
+		if err := r.open.open(r.dir, g, g.size, r.queue.opt); err != nil {
 			return nil, err
 		}
-		r.seg = g
+		r.queue.reading = g
 	}
 	// The segment may have grown since the last call.
-	r.open.size = size
-	if err := r.open.skipTo(at.seq); err != nil {
+	r.open.size = g.size
+	if err := r.open.skipTo(r.queue.read.seq); err != nil {
 		return nil, err
 	}
 	var h frameHeader
@@ -136,7 +129,7 @@ func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 // failed handles an error of load. It returns an error for the caller of Next, who may repeat the
 // call. It returns nil if it has given up the rest of the segment as damaged.
 func (r *reader) failed(g *segment, err error) error {
-	off, opened := int64(0), r.seg == g
+	off, opened := int64(0), r.queue.reading == g
 	if opened {
 		off = r.open.off
 	}
@@ -145,7 +138,7 @@ func (r *reader) failed(g *segment, err error) error {
 	case isNotExist(err):
 		err = errMissing
 	case err == io.EOF, err == errTorn:
-		err = errTruncated // the file is shorter than the size that pick returned
+		err = errTruncated // the file is shorter than the size of its frames
 	}
 	if !damaged(err) {
 		r.fails++
@@ -162,9 +155,9 @@ func (r *reader) failed(g *segment, err error) error {
 
 // closeFile closes the open segment, if there is one.
 func (r *reader) closeFile() {
-	if r.seg != nil {
+	if r.queue.reading != nil {
 		r.open.close()
-		r.seg = nil
+		r.queue.reading = nil
 	}
 }
 
@@ -172,12 +165,11 @@ func (r *reader) closeFile() {
 // returned before stay readable, but Ack does not accept their numbers until they are
 // returned again.
 func (s *Spool) Rewind() {
-	r := s.reader
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handedOut.list = nil // the batches stay readable, so their memory is not reused
-	r.closeFile()
-	r.queue.rewind()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reader.handedOut.list = nil // the batches stay readable, so their memory is not reused
+	s.reader.closeFile()
+	s.queue.rewind()
 }
 
 // Ack settles all batches up to and including number seq, which must have been handed
@@ -188,16 +180,21 @@ func (s *Spool) Rewind() {
 // process. If the cursor cannot be written, Ack returns the error: the batches are settled
 // in this process, but the next process may receive them again.
 func (s *Spool) Ack(seq uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue.closed {
+		return errClosed
+	}
 	err := s.reader.ack(seq)
-	s.appender.sealFinished()
+	if s.queue.finished(s.queue.active) { // an empty spool does not keep megabytes of old records
+		_ = s.appender.seal()
+	}
 	return err
 }
 
 // ack moves the marks, writes the cursor, and then deletes files. If the process dies in between,
 // batches are handed out again, but none is lost.
 func (r *reader) ack(seq uint64) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	// The account counts the batches as delivered even if the cursor cannot be written afterwards.
 	n, err := r.queue.settle(r.handedOut.list, seq)
 	if n == 0 {
@@ -209,7 +206,7 @@ func (r *reader) ack(seq uint64) error {
 	r.handedOut.recycle(n)
 	err = r.cursor.write(r.queue.position())
 	err = errors.Join(err, r.storeUnparked())
-	if r.queue.finished(r.seg) {
+	if r.queue.finished(r.queue.reading) {
 		r.closeFile() // closed before, because some systems do not delete open files
 	}
 	r.queue.sweep()

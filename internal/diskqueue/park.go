@@ -164,21 +164,15 @@ func (r *recovery) reportParked() {
 }
 
 // storeUnparked stores in the file names how far unparked segments are settled. If a rename fails,
-// the next call repeats it. After Open, only the reader changes these fields.
+// the next call repeats it.
 func (r *reader) storeUnparked() (err error) {
-	var moved []*segment
-	// Renaming needs I/O, so the segments are collected first.
-	r.queue.mu.Lock()
 	for _, g := range r.queue.segs {
-		if g.status == unparked && g.settledTo != g.settledInName {
-			moved = append(moved, g)
+		if g.status != unparked || g.settledTo == g.settledInName {
+			continue
 		}
-	}
-	r.queue.mu.Unlock()
-	for _, g := range moved {
 		name := g.parkedName(g.settledTo)
 		e := r.dir.rename(g.name, name)
-		if e != nil && r.seg == g {
+		if e != nil && r.queue.reading == g {
 			r.closeFile() // closed before, because some systems do not rename open files
 			e = r.dir.rename(g.name, name)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -37,19 +36,23 @@ type queue struct {
 	opt    *spool.Options
 	dir    *directory
 	events callback.Reporter // calls Options.OnEvent. Posting never blocks, so it is allowed with any lock held
-	closed atomic.Bool       // set by Close. After it, all methods of the spool fail
 
-	// mu guards the fields below, and the fields of segments that can change. It is a leaf lock:
-	// with it held, there is no I/O, and only the lock of the event queue is acquired.
+	// Spool.mu guards these fields.
+	closed    bool       // set by Close, which also holds syncer.mu. After it, all methods of the spool fail
+	active    *segment   // the segment to which Append adds; if nil, the next Append begins one
+	reading   *segment   // the segment that the reader has open, or nil; the quota must not delete it
+	lastID    uint64     // highest segment number used so far, including deleted segments
+	undeleted []*segment // removed segments and damaged files that sweep deletes
+
+	// The fields below, and the fields of segments that can change, are for Stats and Sync, too,
+	// which do not acquire Spool.mu. They are changed with Spool.mu and mu held, so one of the two is
+	// enough to read them. mu is a leaf lock: with it held, there is no I/O, and only the lock of the
+	// event queue is acquired.
 	mu           sync.Mutex
 	segs         []*segment  // ascending
-	active       *segment    // the segment to which Append adds; if nil, the next Append begins one. See appender.mu
-	lastID       uint64      // highest segment number used so far, including deleted segments
 	acked        mark        // all batches before this mark in segments inQueue are settled
 	read         mark        // mark of the next batch to hand out
-	readSeg      *segment    // the segment that Next is reading; the quota must not delete it
 	damagedFiles []*segment  // files that were set aside, the oldest first
-	undeleted    []*segment  // removed segments and damaged files that sweep deletes
 	count        spool.Stats // only the fields that count since Open, except DroppedQuota
 	dropped      batch.Drops // records dropped over the quota
 	drops        callback.DropSeries
@@ -70,8 +73,6 @@ func (q *queue) report(e *spool.CorruptError) {
 // position returns the state to store in the cursor. Its end lets the next Open detect that
 // segments at the end were truncated or deleted.
 func (q *queue) position() cursorState {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	c := cursorState{acked: q.acked, segment: q.lastID, end: q.acked}
 	if n := len(q.segs); n > 0 {
 		c.end = q.segs[n-1].end
@@ -98,15 +99,11 @@ func (q *queue) begin(g *segment) {
 }
 
 // commit makes a frame in the active segment visible to readers, and counts its records as
-// appended. It returns false if a reader has found the segment damaged meanwhile, because readers
-// do not reach frames after the damage.
-func (q *queue) commit(h *frameHeader) bool {
+// appended.
+func (q *queue) commit(h *frameHeader) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	g := q.active
-	if g.damage != nil {
-		return false
-	}
 	// The age of the pending records counts from this batch, because no older one is pending.
 	if g.pending(g.settled(q.acked)) == 0 {
 		g.pendingSince = time.Now().UnixNano()
@@ -120,22 +117,11 @@ func (q *queue) commit(h *frameHeader) bool {
 	g.end = h.end()
 	q.count.Appended += uint64(h.records)
 	q.count.Batches++
-	return true
 }
 
-// seal ends the active segment. After that, the segment may be deleted.
-func (q *queue) seal() {
-	q.mu.Lock()
-	q.active = nil
-	q.mu.Unlock()
-	q.sweep()
-}
-
-// pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
-// segment may be read. It skips gaps. It returns nil if there is no such batch. The segment is
-// protected from the quota until its batches are settled, the spool is rewound, or pick is called
-// again.
-func (q *queue) pick() (g *segment, at mark, size int64) {
+// pick returns the segment of the next batch to hand out, and moves the read mark to that batch. It
+// skips gaps. It returns nil if there is no such batch.
+func (q *queue) pick() *segment {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, g := range q.segs {
@@ -150,10 +136,9 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 		if settled.seq > q.read.seq {
 			q.read = settled
 		}
-		q.readSeg = g
-		return g, q.read, g.size
+		return g
 	}
-	return nil, mark{}, 0
+	return nil
 }
 
 // handOut moves the read mark to end, the end of the batches that Next has returned.
@@ -168,7 +153,7 @@ func (q *queue) handOut(end mark) {
 func (q *queue) rewind() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read, q.readSeg = mark{}, nil // pick skips what is settled
+	q.read = mark{} // pick skips what is settled
 }
 
 // settle settles the batches up to number seq. The parameter out has all batches that are handed
@@ -178,9 +163,6 @@ func (q *queue) rewind() {
 func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed.Load() {
-		return 0, errClosed
-	}
 	// All batches with numbers up to last were handed out or settled.
 	if last := max(q.read.seq, q.acked.seq) - 1; seq > last {
 		return 0, fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
@@ -204,22 +186,16 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 // the active segment, it is large. A small active segment stays until Close, because a new file for
 // every batch would cost more. If g is nil, finished returns false.
 func (q *queue) finished(g *segment) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
 // markDamaged is called if g cannot be read at off. It sets the end of g to the read position, so
 // that the next batch comes from the next segment. It counts the remaining records of g as lost.
 func (q *queue) markDamaged(g *segment, off int64, cause error) {
-	q.mu.Lock()
-	if g.removed {
-		q.mu.Unlock()
-		return // the quota has dropped the segment and counted its records
-	}
 	// The batches before the read position stay in the queue until they are settled. Then sweep sets
 	// the file aside.
 	e := &spool.CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - q.read.rec, Err: cause}
+	q.mu.Lock()
 	g.damage, g.end = e, q.read
 	q.count.Corrupt += e.Records
 	q.mu.Unlock()
@@ -230,17 +206,14 @@ func (q *queue) markDamaged(g *segment, off int64, cause error) {
 // dropMissing removes the segments whose files were deleted, and counts and reports their records.
 // It keeps a segment with batches that are handed out, because its open file can still be read.
 func (q *queue) dropMissing() {
-	// The caller holds the locks of all parts, so only Stats uses the queue meanwhile.
-	missing := slices.DeleteFunc(slices.Clone(q.segs), q.dir.has)
+	kept := func(g *segment) bool { return q.pinned(g) || q.dir.has(g) }
+	missing := slices.DeleteFunc(slices.Clone(q.segs), kept)
 	e := &spool.CorruptError{Segment: q.dir.path, Err: errGone}
-	q.mu.Lock()
 	for _, g := range missing {
-		if !q.pinnedLocked(g) {
-			e.Records += g.pending(g.settled(q.acked))
-			g.removed = true
-		}
+		e.Records += g.pending(g.settled(q.acked))
 	}
-	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool { return g.removed })
+	q.mu.Lock()
+	q.removeLocked(missing)
 	q.count.Corrupt += e.Records
 	q.mu.Unlock()
 	q.report(e)
@@ -253,8 +226,6 @@ func (q *queue) checkOwner() error {
 	if err != nil {
 		return fmt.Errorf("spool: cannot list %s: %w", q.dir.path, err)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for _, f := range found {
 		own := func(g *segment) bool { return g.uuid == f.uuid }
 		if f.headerErr == nil && !slices.ContainsFunc(q.segs, own) && !slices.ContainsFunc(q.undeleted, own) {
@@ -276,15 +247,8 @@ func (q *queue) sweep() {
 	old := max(0, len(q.damagedFiles)-keepDamaged)
 	q.undeleted = append(q.undeleted, q.damagedFiles[:old]...)
 	q.damagedFiles = slices.Delete(q.damagedFiles, 0, old)
-	undeleted := slices.Clone(q.undeleted)
 	q.mu.Unlock()
-	for _, g := range undeleted {
-		if !q.dir.has(g) || q.dir.remove(g.name) {
-			q.mu.Lock()
-			q.undeleted = slices.DeleteFunc(q.undeleted, func(o *segment) bool { return o == g })
-			q.mu.Unlock()
-		}
-	}
+	q.undeleted = slices.DeleteFunc(q.undeleted, func(g *segment) bool { return !q.dir.has(g) || q.dir.remove(g.name) })
 }
 
 // takeSettled removes the segments that are settled on disk from the queue, and returns the damaged
@@ -302,7 +266,6 @@ func (q *queue) takeSettled() (damaged []*segment) {
 		default:
 			q.undeleted = append(q.undeleted, g)
 		}
-		g.removed = true
 		return true
 	})
 	return damaged
@@ -315,10 +278,13 @@ func (q *queue) discard(g *segment) {
 	if q.dir.remove(g.name) {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.undeleted = append(q.undeleted, g)
 	q.lastID = g.id
+}
+
+// removeLocked removes segments from the queue.
+func (q *queue) removeLocked(segs []*segment) {
+	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool { return slices.Contains(segs, g) })
 }
 
 // setAside renames the damaged file of g, unless it was deleted or replaced.
@@ -341,7 +307,7 @@ func (q *queue) stats() (st spool.Stats, unread uint64) {
 	defer q.mu.Unlock()
 	st = q.count
 	st.DroppedQuota = q.dropped[batch.Quota]
-	st.Bytes, st.MaxBytes = q.diskLocked(), q.opt.MaxBytes
+	st.Bytes, st.MaxBytes = q.disk(), q.opt.MaxBytes
 	st.Segments, st.AsideFiles = len(q.segs), len(q.damagedFiles)
 	for _, g := range q.segs {
 		n := g.pending(g.settled(q.acked))

@@ -15,40 +15,66 @@ import (
 //
 //  1. the active segment, if all its batches are settled,
 //  2. damaged files that were set aside,
-//  3. with "drop-oldest", the oldest segments without a batch that is handed out.
+//  3. with "drop-oldest", the oldest segments without a batch that is handed out. The active segment
+//     is sealed first.
 //
 // It deletes nothing if all of these together are too small, because records would be lost for an
 // Append that fails anyway. Sizes are those on disk: a settled part of a segment still counts.
 func (a *appender) room(need int64, f form) error {
-	limit := a.queue.opt.MaxBytes
+	q, limit := a.queue, a.queue.opt.MaxBytes
 	for {
 		header := int64(0)
-		if a.queue.active == nil {
+		if q.active == nil {
 			header = segmentHeaderBytes + int64(len(f.contentType))
 		}
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into the quota of %d bytes; raise the quota (MaxBytes, --spool-max)", errFull, need, limit)
 		}
-		switch ok, seal := a.queue.makeRoom(need + header); {
-		case ok:
+		over := q.disk() + need + header - limit
+		if over <= 0 {
 			return nil
-		case !seal:
-			return fmt.Errorf("%w: the quota of %s is reached; fix the destination, or raise the quota (MaxBytes, --spool-max)", errFull, units.Size(float64(limit)))
 		}
-		_ = a.seal()
+		if q.active != nil && q.active.done(q.acked) {
+			_ = a.seal() // deletes the segment
+			continue
+		}
+		victims := q.victims(over)
+		switch {
+		case victims == nil:
+			return fmt.Errorf("%w: the quota of %s is reached; fix the destination, or raise the quota (MaxBytes, --spool-max)", errFull, units.Size(float64(limit)))
+		case slices.Contains(victims, q.active):
+			_ = a.seal()
+		default:
+			q.drop(victims)
+		}
 	}
 }
 
-// makeRoom makes room for need bytes within the quota, and reports whether it succeeded. If seal is
-// true, the caller seals the active segment and calls again, because the appender holds its file.
-func (q *queue) makeRoom(need int64) (ok, seal bool) {
+// victims returns the files to delete for over bytes, or nil if deleting files does not help.
+// Damaged files come first, because they hold no record that can be delivered.
+func (q *queue) victims(over int64) (victims []*segment) {
+	for _, g := range slices.Concat(q.damagedFiles, q.segs) {
+		if g.status != aside && (q.opt.OverQuota != dropOldest || q.pinned(g)) {
+			continue
+		}
+		victims = append(victims, g)
+		if over -= g.disk; g == q.active {
+			over += g.bytes() // the next segment also needs a header
+		}
+		if over <= 0 {
+			return victims
+		}
+	}
+	return nil
+}
+
+// drop deletes files over the quota.
+func (q *queue) drop(victims []*segment) {
 	q.mu.Lock()
-	victims, ok, seal := q.victimsLocked(need)
+	q.removeLocked(victims)
 	for _, g := range victims {
-		is := func(o *segment) bool { return o == g }
-		q.damagedFiles, q.segs = slices.DeleteFunc(q.damagedFiles, is), slices.DeleteFunc(q.segs, is)
-		g.removed = true
 		if g.status == aside {
+			q.damagedFiles = slices.DeleteFunc(q.damagedFiles, func(o *segment) bool { return o == g })
 			continue
 		}
 		q.count.DroppedSegments++
@@ -58,12 +84,9 @@ func (q *queue) makeRoom(need int64) (ok, seal bool) {
 			q.drops.Dropped(&before)
 		}
 	}
-	q.undeleted = append(q.undeleted, victims...)
 	q.mu.Unlock()
-	if len(victims) > 0 {
-		q.sweep()
-	}
-	return ok, seal
+	q.undeleted = append(q.undeleted, victims...)
+	q.sweep()
 }
 
 // endDrops reports the end of a series of drops, if one is in progress.
@@ -78,48 +101,19 @@ func quotaError(o *spool.Options) error {
 	return fmt.Errorf("spool: quota of %s is exceeded, the oldest records are dropped; fix the destination, or raise the quota (MaxBytes, --spool-max)", units.Size(float64(o.MaxBytes)))
 }
 
-// victimsLocked returns the files to delete for need bytes. ok is false if deleting files does not
-// help. seal is true, and ok false, if the active segment must be sealed first.
-func (q *queue) victimsLocked(need int64) (victims []*segment, ok, seal bool) {
-	over := q.diskLocked() + need - q.opt.MaxBytes
-	if over <= 0 {
-		return nil, true, false
-	}
-	if q.active != nil && q.active.done(q.acked) { // sealing deletes it and leaves no record behind
-		return nil, false, true
-	}
-	// Damaged files come first, because they hold no record that can be delivered.
-	for _, g := range slices.Concat(q.damagedFiles, q.segs) {
-		if g.status != aside && (q.opt.OverQuota != dropOldest || q.pinnedLocked(g)) {
-			continue
-		}
-		victims = append(victims, g)
-		if over -= g.disk; g == q.active {
-			seal = true
-			over += g.bytes() // the next segment also needs a header
-		}
-		if over <= 0 {
-			break
-		}
-	}
-	if over > 0 || seal {
-		return nil, false, seal && over <= 0
-	}
-	return victims, true, false
-}
-
-// pinnedLocked reports whether the quota must not delete g. Next may be reading g, or one of its
-// batches may be handed out and not acknowledged. A destination may accept such a batch, which
-// would then be counted both as delivered and as dropped. Next does not read parked segments.
-func (q *queue) pinnedLocked(g *segment) bool {
+// pinned reports whether the quota must not delete g. The reader may have opened g, and some systems
+// do not delete open files. Or one of its batches is handed out and not acknowledged: a destination
+// may accept such a batch, which would then be counted both as delivered and as dropped. Next does
+// not read parked segments.
+func (q *queue) pinned(g *segment) bool {
 	if g.status == parked {
 		return false
 	}
-	return g == q.readSeg || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
+	return g == q.reading || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
 }
 
-// diskLocked returns the size in bytes of all segments and damaged files on disk.
-func (q *queue) diskLocked() (n int64) {
+// disk returns the size in bytes of all segments and damaged files on disk.
+func (q *queue) disk() (n int64) {
 	for _, g := range q.segs {
 		n += g.disk
 	}

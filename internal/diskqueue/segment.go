@@ -18,7 +18,8 @@ const (
 	lockName      = "LOCK"
 )
 
-// A segment describes one segment file. queue.mu guards the fields that can change.
+// A segment describes one segment file. Spool.mu and queue.mu guard the fields that can change, see
+// queue. The syncer changes synced and syncErr with queue.mu alone.
 //
 //	| header | frames of settled batches | frames of pending batches | of no batch |
 //	         first                       settled                     end
@@ -44,7 +45,6 @@ type segment struct {
 
 	syncErr error               // error of a failed sync; the content after synced is unknown
 	damage  *spool.CorruptError // reason why the segment ends at end
-	removed bool                // no longer in the queue: settled, dropped or deleted by another program
 
 	// pendingSince is the time, in Unix nanoseconds, of the last Append to the segment that found
 	// no pending batch in it. It is 0 if there was none since Open.

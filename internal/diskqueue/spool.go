@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
@@ -13,14 +14,16 @@ import (
 // A Spool is a queue of batches on disk. Its methods are safe for concurrent use. Only one Spool, in
 // any process, can have a directory open.
 type Spool struct {
-	// Each part has its own state and lock. The locks of the appender, the reader and the syncer are
-	// held during their I/O; only lockAll acquires several of them, in this order. The locks of the
-	// queue and of the directory are leaves, never held during I/O.
+	// mu is held during each method except Sync, Stats and Account, including its I/O. It guards the
+	// parts of the spool, where they do not state otherwise. syncer.mu is held during a sync, and
+	// acquired after mu by Close and restore. The locks of the queue and of the directory are leaves,
+	// never held during I/O.
 	//
 	//	appender ─▶ queue ◀─ reader ─▶ cursor
 	//	    │         ▲                  ▲
 	//	    ▼         └───── syncer ─────┘
 	//	directory ◀─ all parts
+	mu sync.Mutex
 
 	queue    *queue
 	dir      *directory
@@ -67,7 +70,7 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 		// The segment needs new stream definitions, because the stream numbers in its definitions
 		// are those of an earlier process.
 		if s.appender.f, err = dir.open(g.name, os.O_RDWR); err != nil {
-			q.seal()
+			q.active = nil
 		}
 	}
 	return s, nil
@@ -77,10 +80,8 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 // and reports the lost records. It fails without any change while another process uses the
 // directory, or has left batches in it; the next Append tries again.
 func (s *Spool) restore() error {
-	defer s.lockAll()()
-	if s.queue.closed.Load() {
-		return errClosed
-	}
+	s.syncer.mu.Lock()
+	defer s.syncer.mu.Unlock()
 	if err := s.dir.claim(); err != nil {
 		return err
 	}
@@ -99,28 +100,19 @@ func (s *Spool) restore() error {
 	return nil
 }
 
-// lockAll acquires the locks of all parts, in the order stated in the type Spool. It waits for the
-// calls in progress, and blocks others until unlock is called.
-func (s *Spool) lockAll() (unlock func()) {
-	s.appender.mu.Lock()
-	s.reader.mu.Lock()
-	s.syncer.mu.Lock()
-	return func() {
-		s.syncer.mu.Unlock()
-		s.reader.mu.Unlock()
-		s.appender.mu.Unlock()
-	}
-}
-
 // Close closes the spool and unlocks its directory. Batches that are not acknowledged stay on disk
 // for the next Open; batches that Next has returned may still be read. Unless Options.Sync is
 // "never", it calls Sync first. It may be called twice, and concurrently with all other methods,
 // which afterwards return [batch.ErrClosed], wrapped.
 func (s *Spool) Close() error {
-	if s.queue.closed.Swap(true) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.syncer.mu.Lock()
+	defer s.syncer.mu.Unlock()
+	if s.queue.closed {
 		return nil
 	}
-	defer s.lockAll()()
+	s.queue.closed = true
 	var err error
 	if s.queue.opt.Sync != syncNever {
 		err = s.syncer.syncAll()

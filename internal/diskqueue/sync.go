@@ -59,7 +59,7 @@ func (s *Spool) Sync() error { return s.syncer.sync() }
 func (s *syncer) sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queue.closed.Load() {
+	if s.queue.closed {
 		return errClosed
 	}
 	return s.syncAll()
