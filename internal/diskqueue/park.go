@@ -62,7 +62,7 @@ func (g *segment) parseParked(rest string) bool {
 	}
 	var to, end mark
 	_, err := fmt.Sscanf(rest, ".%d-%d.%d-%d", &to.seq, &to.rec, &end.seq, &end.rec)
-	g.status, g.settledTo, g.settledInName, g.end = parked, to, to, end
+	g.status, g.settledTo, g.end = parked, to, end
 	return err == nil && g.parkedName(to) == g.name && end.later(to) == end && end.valid()
 }
 
@@ -73,15 +73,6 @@ func (g *segment) settled(acked mark) mark {
 		return acked
 	}
 	return g.settledTo
-}
-
-// settledOnDisk is like settled, but returns the mark that is stored on disk. A file is deleted
-// only when this mark is at its end.
-func (g *segment) settledOnDisk(acked mark) mark {
-	if g.status == inQueue {
-		return acked
-	}
-	return g.settledInName
 }
 
 // park sets the status of every segment. It renames the files of the segments that it parks, and
@@ -110,7 +101,7 @@ func (r *recovery) park() error {
 				return fmt.Errorf("cannot park %s: %w", g.name, err)
 			}
 			renamed = true
-			g.status, g.name, g.settledTo, g.settledInName = parked, name, settled, settled
+			g.status, g.name, g.settledTo = parked, name, settled
 		case g.status != inQueue:
 			// An older version of this program does not see parked files and may have used their
 			// numbers for newer batches. A file with such numbers stays parked until the newer
@@ -167,10 +158,13 @@ func (r *recovery) reportParked() {
 // the next call repeats it.
 func (r *reader) storeUnparked() (err error) {
 	for _, g := range r.queue.segs {
-		if g.status != unparked || g.settledTo == g.settledInName {
+		if g.status != unparked {
 			continue
 		}
 		name := g.parkedName(g.settledTo)
+		if name == g.name {
+			continue
+		}
 		e := r.dir.rename(g.name, name)
 		if e != nil && r.queue.reading == g {
 			r.closeFile() // closed before, because some systems do not rename open files
@@ -181,7 +175,7 @@ func (r *reader) storeUnparked() (err error) {
 			continue
 		}
 		r.queue.mu.Lock()
-		g.name, g.settledInName = name, g.settledTo
+		g.name = name
 		r.queue.mu.Unlock()
 	}
 	return err

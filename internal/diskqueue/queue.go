@@ -186,7 +186,7 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 // the active segment, it is large. A small active segment stays until Close, because a new file for
 // every batch would cost more. If g is nil, finished returns false.
 func (q *queue) finished(g *segment) bool {
-	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
+	return g != nil && g.done(g.settled(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
 // markDamaged is called if g cannot be read at off. It sets the end of g to the read position, so
@@ -235,10 +235,9 @@ func (q *queue) checkOwner() error {
 	return nil
 }
 
-// sweep removes the segments that are settled on disk, deletes their files, and sets damaged files
-// aside. A file that cannot be deleted is tried again by the next call. Only files of this process
-// are deleted: another process may have replaced the directory, and its segments have the same
-// names.
+// sweep removes the settled segments, deletes their files, and sets damaged files aside. A file that
+// cannot be deleted is tried again by the next call. Only files of this process are deleted: another
+// process may have replaced the directory, and its segments have the same names.
 func (q *queue) sweep() {
 	for _, g := range q.takeSettled() {
 		q.setAside(g)
@@ -251,15 +250,13 @@ func (q *queue) sweep() {
 	q.undeleted = slices.DeleteFunc(q.undeleted, func(g *segment) bool { return !q.dir.has(g) || q.dir.remove(g.name) })
 }
 
-// takeSettled removes the segments that are settled on disk from the queue, and returns the damaged
-// ones. If the file name of an unparked segment could not be changed, the next process still needs
-// the file.
+// takeSettled removes the settled segments from the queue, and returns the damaged ones.
 func (q *queue) takeSettled() (damaged []*segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
 		switch {
-		case g == q.active || !g.done(g.settledOnDisk(q.acked)): // the appender still writes to the active segment
+		case g == q.active || !g.done(g.settled(q.acked)): // the appender still writes to the active segment
 			return false
 		case g.damage != nil:
 			damaged = append(damaged, g)

@@ -109,7 +109,7 @@ func (q *queue) pinned(g *segment) bool {
 	if g.status == parked {
 		return false
 	}
-	return g == q.reading || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
+	return g == q.reading || max(g.first.seq, g.settled(q.acked).seq) < min(g.end.seq, q.read.seq)
 }
 
 // disk returns the size in bytes of all segments and damaged files on disk.

@@ -35,8 +35,7 @@ type segment struct {
 	limit     mark  // beginning of the next usable segment when the directory was read; all frames end before it
 	exact     bool  // the frames must reach up to limit
 
-	settledTo     mark // all batches before this mark are settled; not used for the status inQueue
-	settledInName mark // the mark settledTo that the file name contains
+	settledTo mark // all batches before this mark are settled; not used for the status inQueue
 
 	end    mark  // mark after the last batch that is readable or expected
 	size   int64 // number of bytes that may be read
