@@ -50,7 +50,10 @@ type Memory struct {
 	evicted uint64 // number of tickets evicted by policy
 	ahead   uint64 // value of the word Ahead of the state
 	streams streamTable
-	frames  frameTable
+
+	// unlisted are the tickets of expected frames that State.Big has no room for. State.BigMore is
+	// their number.
+	unlisted map[uint64]struct{}
 }
 
 // Create creates the file of this process in dir. It creates dir if it is missing. Initially, the
@@ -63,7 +66,7 @@ func Create(dir string, l Layout) (*Memory, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("slab: %w", vfs.DirError(dir, err))
 	}
-	m := &Memory{layout: l, readers: 1, streams: streamTable{dict: l.Dict, known: map[uint32]bool{}}, frames: newFrameTable()}
+	m := &Memory{layout: l, readers: 1, streams: streamTable{dict: l.Dict, known: map[uint32]bool{}}, unlisted: map[uint64]struct{}{}}
 	if err := mapped.RandomID(&m.id); err != nil {
 		return nil, err
 	}

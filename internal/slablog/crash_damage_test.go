@@ -279,8 +279,8 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	}
 	checkFile("all delivered")
 	w.store.lock()
-	if n, free := w.store.crash.file.Frames(); n != 0 || free != crashfile.BigTracked || w.store.crash.file.State().BigMore != 0 {
-		t.Errorf("%d are still expected, %d places free, %d more", n, free, w.store.crash.file.State().BigMore)
+	if s := w.store.crash.file.State(); s.Big != [crashfile.BigTracked]uint64{} || s.BigMore != 0 {
+		t.Errorf("still expected: %v and %d more", s.Big, s.BigMore)
 	}
 	w.store.unlock()
 }
