@@ -54,16 +54,10 @@ type Adoption struct {
 	Other func(contentType string, schema uint32) (batch.Codec, bool)
 }
 
-// A Refusal is the error of a file that was not adopted. A damaged file is renamed; any other file
-// keeps its name.
-type Refusal struct {
-	Err     error
-	Damaged bool
-}
-
 // Adopt locks the crash-safe files of dead processes in the directory and reads them, oldest first.
-// It skips the files of running processes.
-func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
+// It skips the files of running processes. The slice refused has an error for each file that is not
+// adopted; see [Orphan.Refuse].
+func (a *Adoption) Adopt() (found []*Orphan, refused []error) {
 	mapped.RemoveIncomplete(a.Dir, Suffix+NewSuffix)
 	names := mapped.Files(a.Dir, Suffix) // sorted; names begin with the time of creation
 	names = slices.DeleteFunc(names, func(p string) bool { return p == a.Own })
@@ -98,19 +92,16 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 	return found, refused
 }
 
-// Refuse closes the file of o, which may be nil. It renames a damaged file, so that later starts do
-// not examine it again. Other files keep their names.
-func (o *Orphan) Refuse(path string, err error) (r Refusal) {
-	if r.Damaged = errors.Is(err, ErrDamaged); r.Damaged {
-		if rerr := SetAside(path); rerr == nil {
-			err = fmt.Errorf("%w; renamed to %s", err, path+BadSuffix)
-		}
+// Refuse closes the file of o, which may be nil, because of err. It renames a damaged file, so that
+// later starts do not examine it again, and adds the new name to err. Other files keep their names.
+func (o *Orphan) Refuse(path string, err error) error {
+	if errors.Is(err, ErrDamaged) && SetAside(path) == nil {
+		err = fmt.Errorf("%w; renamed to %s", err, path+BadSuffix)
 	}
 	if o != nil {
 		o.Close()
 	}
-	r.Err = err
-	return r
+	return err
 }
 
 // codecOf sets o.Codec. If the destination does not accept the records, it returns the reason.

@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -44,8 +45,8 @@ func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile
 		a.Own = f.store.crash.file.Path()
 	}
 	files, refused := a.Adopt()
-	for _, r := range refused {
-		f.refuseOrphan(r)
+	for _, err := range refused {
+		f.refuseOrphan(err)
 	}
 	for _, file := range files {
 		point(ptAdopt)
@@ -61,14 +62,14 @@ func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile
 	}
 }
 
-// refuseOrphan reports a file that is not adopted.
-func (f *found) refuseOrphan(r crashfile.Refusal) {
-	if r.Damaged {
+// refuseOrphan reports a file that is not adopted because of err.
+func (f *found) refuseOrphan(err error) {
+	if errors.Is(err, crashfile.ErrDamaged) {
 		f.store.lock()
 		f.stats.DamagedFiles++
 		f.store.unlock()
 	}
-	f.store.conf.events.Post("recover", r.Err, 0)
+	f.store.conf.events.Post("recover", err, 0)
 }
 
 // countOrphan adds the records of a file to the account. A lost record counts as recovered and as
