@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Replayed is the result of [Replay].
@@ -28,11 +27,8 @@ type ReplayOptions struct {
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Limits are the maximum size of a batch. Default 64 KiB.
 	Limits batch.Limits
-	// Held returns the records to omit, like the field Held of slablog.Consumer. Default nil: none.
-	Held func(origin [16]byte, first, last uint64) []layout.Tickets
-	// Flush is called when all records are sent. The file is removed only if Flush returns nil.
-	// Default nil: no call.
-	Flush func(ctx context.Context) error
+	// Held returns the records to omit. Default nil: none.
+	Held HeldBy
 }
 
 // replayBytes is the default size limit of a batch in Replay.
@@ -85,12 +81,6 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 		}
 		f.Close()
 		return done, fmt.Errorf("slab: replay of %s stopped: %w", path, err)
-	}
-	if o.Flush != nil {
-		if err := o.Flush(ctx); err != nil {
-			f.Close()
-			return done, fmt.Errorf("slab: replay of %s: %w", path, err)
-		}
 	}
 	f.Finish()
 	return done, nil
