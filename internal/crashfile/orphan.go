@@ -104,9 +104,7 @@ func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
 		return nil
 	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], o.word(max(1, o.damagedMark, o.DamagedBefore+o.Damaged+o.Lost)))
-	_, err := o.f.WriteAt(b[:], int64(Page+StateDamaged))
+	err := o.store(StateDamaged, o.word(max(1, o.damagedMark, o.DamagedBefore+o.Damaged+o.Lost)))
 	o.marked = err == nil
 	return err
 }
@@ -166,10 +164,7 @@ func (o *Orphan) Persist(ticket uint64) {
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
 		return // records may be delivered twice, but the damage is not forgotten
 	}
-	var b [16]byte // the words Acked and AckedToo
-	binary.LittleEndian.PutUint64(b[:], ticket)
-	copy(b[8:], b[:8])
-	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // if it fails, records are delivered twice; none is lost
+	if o.store(StateAcked, ticket, ticket) == nil { // also stores AckedToo. If it fails, records are delivered twice; none is lost
 		o.Acked = ticket
 	}
 	Point(PointPersisted)
@@ -183,12 +178,20 @@ func (o *Orphan) noteUnnamed(ticket uint64) error {
 	if len(left) == len(o.unnamed) {
 		return nil
 	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], o.word(uint64(len(left))))
-	_, err := o.f.WriteAt(b[:], int64(Page+StateBigMore))
-	if err == nil {
-		o.unnamed = left
+	if err := o.store(StateBigMore, o.word(uint64(len(left)))); err != nil {
+		return err
 	}
+	o.unnamed = left
+	return nil
+}
+
+// store writes words to the state page, at the given offset.
+func (o *Orphan) store(at uintptr, words ...uint64) error {
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	_, err := o.f.WriteAt(b, int64(Page+at))
 	return err
 }
 
