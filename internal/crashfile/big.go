@@ -19,9 +19,6 @@ func (im *Image) parseBigTable(state []byte, maxUnlisted uint64) {
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), maxUnlisted)
 	for at := StateBig; at < Page; at += 8 {
 		if t, _ := im.read(le.Uint64(state[at:]), ^uint64(0)); t > im.Acked {
-			if im.bigWant == nil {
-				im.bigWant = map[uint64]bool{}
-			}
 			im.bigWant[t] = true
 		}
 	}
@@ -66,9 +63,6 @@ func (im *Image) addFrame(d []byte) {
 	switch t := le.Uint64(d[8:]); {
 	case t <= im.Acked:
 	case d[29]&FlagEvicted != 0:
-		if im.evictedBig == nil {
-			im.evictedBig = map[uint64]bool{}
-		}
 		im.evictedBig[t] = true
 	default:
 		if im.bigWant[t] {
@@ -77,7 +71,6 @@ func (im *Image) addFrame(d []byte) {
 			im.bigMore--
 			im.unnamed = append(im.unnamed, t)
 		}
-		im.Oversize++
 		im.Records = append(im.Records, batch.Record{Data: d[BigHeadLen:len(d):len(d)], Ticket: t, Meta: meta})
 	}
 }

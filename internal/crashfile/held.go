@@ -25,23 +25,11 @@ func (o *Orphan) omitHeld() {
 		}
 		o.heldBy = nil
 	}
-	o.LeftOut = 0
-	if len(o.held) == 0 {
-		return
+	n := len(o.Records)
+	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return holds(o.held, r.Ticket) })
+	if o.LeftOut = uint64(n - len(o.Records)); o.LeftOut > 0 {
+		o.countRecords()
 	}
-	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool {
-		if !holds(o.held, r.Ticket) {
-			return false
-		}
-		o.LeftOut++
-		if !o.Defined(r.Stream) {
-			o.Undefined--
-		}
-		if len(r.Data)+layout.SlotBytes > o.slab {
-			o.Oversize--
-		}
-		return true
-	})
 }
 
 // union returns the ranges in ascending order and without overlap.

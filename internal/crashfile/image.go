@@ -214,7 +214,8 @@ func parseIdentity(data []byte) (*Image, error) {
 	im := &Image{
 		UUID: [16]byte(data[IdentUUID:]), BootID: [16]byte(data[IdentBoot:]),
 		Created: int64(le.Uint64(data[IdentCreated:])), PID: le.Uint32(data[IdentPID:]), Schema: le.Uint32(data[IdentSchema:]),
-		ContentType: string(data[IdentType+1:][:data[IdentType]]), Streams: map[uint32][]byte{},
+		ContentType: string(data[IdentType+1:][:data[IdentType]]),
+		Streams:     map[uint32][]byte{}, bigWant: map[uint64]bool{}, evictedBig: map[uint64]bool{},
 		streams: flags&FlagStreams != 0, tracked: flags&FlagTracked != 0, sealed: version > 1,
 		oversize: min(le.Uint64(data[IdentOversize:]), MaxBytes),
 		slab:     int(le.Uint32(data[IdentSlabBytes:])), slabCount: int(le.Uint32(data[IdentSlabCount:])),
@@ -391,9 +392,7 @@ func slotMeta(s []byte) batch.Meta {
 // finish sorts the records, removes evicted ones, and counts the holes by cause.
 func (im *Image) finish() {
 	if len(im.evictedBig) > 0 {
-		n := len(im.Records)
 		im.Records = slices.DeleteFunc(im.Records, func(r batch.Record) bool { return im.evictedBig[r.Ticket] })
-		im.Oversize -= min(im.Oversize, uint64(n-len(im.Records)))
 	}
 	byTicket := func(a, b batch.Record) int { return cmp.Compare(a.Ticket, b.Ticket) }
 	if !slices.IsSortedFunc(im.Records, byTicket) {
@@ -404,11 +403,7 @@ func (im *Image) finish() {
 		k, _ := slices.BinarySearchFunc(im.Records, im.ackedTop+1, func(r batch.Record, t uint64) int { return cmp.Compare(r.Ticket, t) })
 		im.Holes = im.Records[n-1].Ticket - im.ackedTop - uint64(n-k)
 	}
-	for i := range im.Records {
-		if !im.Defined(im.Records[i].Stream) {
-			im.Undefined++
-		}
-	}
+	im.countRecords()
 	im.finishBig()
 	im.DamagedBefore = im.damagedMark - min(im.damagedMark, im.Damaged+im.Undefined)
 	left := im.Holes
@@ -423,6 +418,20 @@ func (im *Image) finish() {
 		im.Evicted = min(left, im.maxRecords)
 	} else {
 		im.Unreturned = min(left-im.Evicted, im.maxRecords)
+	}
+}
+
+// countRecords sets the numbers of oversize records and of records of undefined streams.
+func (im *Image) countRecords() {
+	im.Oversize, im.Undefined = 0, 0
+	for i := range im.Records {
+		r := &im.Records[i]
+		if len(r.Data)+layout.SlotBytes > im.slab {
+			im.Oversize++
+		}
+		if !im.Defined(r.Stream) {
+			im.Undefined++
+		}
 	}
 }
 
