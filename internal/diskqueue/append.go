@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -30,11 +29,8 @@ type appender struct {
 	f         vfs.File            // file of queue.active, the segment to which frames are added
 	next      mark                // mark of the next frame
 	checkedAt time.Time           // time of the last check that the file still exists, see checkEvery
-	defined   map[uint32]struct{} // streams with a definition in that segment
-
-	scratch    []byte   // reused: the frame, without a large payload
-	index      []byte   // reused: the record index of the batch
-	newStreams []uint32 // streams that the frame defines; added to defined when the frame is visible
+	defined   map[uint32]struct{} // streams with a definition in that segment or in the frame
+	scratch   []byte              // reused: the frame, without a large payload
 }
 
 const (
@@ -93,24 +89,27 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 			return 0, errGone
 		}
 	}
-	var records int
-	// The index depends only on the batch, so it stays valid if the frame must be written to
-	// another segment.
-	a.index, records = appendIndex(a.index[:0], b)
-	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
-	if err := a.place(b, &h, f); err != nil {
+	at := a.next
+	defer func() {
+		// If the frame is not stored, for example after a panic of the dictionary, its definitions
+		// are not either.
+		if a.next == at {
+			clear(a.defined)
+		}
+	}()
+	if err := a.place(b, f); err != nil {
 		return 0, err
 	}
-	// A single large batch must not keep its buffers for the lifetime of the spool.
-	if cap(a.scratch) > keepScratch || cap(a.index) > keepScratch {
-		a.scratch, a.index = nil, nil
+	// A single large batch must not keep its buffer for the lifetime of the spool.
+	if cap(a.scratch) > keepScratch {
+		a.scratch = nil
 	}
-	return h.at.seq, nil
+	return at.seq, nil
 }
 
 // place finds room for the frame and writes it, in these steps:
 //
-//	frame   build the stream definitions that the active segment needs
+//	frame   build it, with the stream definitions that the active segment needs
 //	seal    if the frame does not fit into the segment
 //	room    delete files over the quota, which may also seal the segment
 //	begin   create a segment, if none is active
@@ -119,13 +118,14 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 //
 // If a segment was sealed, place starts again with the first step, because the next segment must
 // define all streams of the frame.
-func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
+func (a *appender) place(b *batch.Batch, f form) error {
+	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, at: a.next, time: time.Now().UnixNano()}
 	for placed := false; !placed; {
 		seg := a.queue.active
-		need, err := a.startFrame(b, h)
-		if err != nil {
+		if err := a.startFrame(b, &h); err != nil {
 			return err
 		}
+		need := h.bytes()
 		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
@@ -140,7 +140,7 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 			return err
 		}
 	}
-	if err := a.write(b, h); err != nil {
+	if err := a.write(b, &h); err != nil {
 		g := a.queue.active
 		err = fmt.Errorf("spool: cannot append to %s: %w", g.name, err)
 		// Remove the partial frame. If that fails, or if a failed sync leaves the content of the
@@ -151,33 +151,31 @@ func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
 		}
 		return err
 	}
-	a.queue.commit(h)
+	a.queue.commit(&h)
 	a.next = h.end()
-	// Readers can see the frame now, so later frames need not define its streams.
-	for _, id := range a.newStreams {
-		a.defined[id] = struct{}{}
-	}
 	return nil
 }
 
-// startFrame begins to build the frame of b in scratch: room for the header, then the definitions
-// of those streams that the segment does not define yet. It sets the sizes in h and returns the
-// size of the whole frame.
-func (a *appender) startFrame(b *batch.Batch, h *frameHeader) (need int64, err error) {
-	a.newStreams = a.newStreams[:0]
+// startFrame begins to build the frame of b in scratch: room for the header, the definitions of
+// those streams that the segment does not define yet, and the index. It sets the sizes in h.
+func (a *appender) startFrame(b *batch.Batch, h *frameHeader) error {
 	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
 	if a.queue.opt.Streams != nil {
 		if err := a.defineStreams(b); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	dict := len(a.scratch) - frameHeaderBytes
-	body := int64(dict) + int64(len(a.index)) + int64(b.Bytes())
+	var records int
+	a.scratch, records = appendIndex(a.scratch, b)
+	index := len(a.scratch) - frameHeaderBytes - dict
+	body := int64(dict) + int64(index) + int64(b.Bytes())
 	if body > maxBatchBytes {
-		return 0, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, body, maxBatchBytes)
+		return fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, body, maxBatchBytes)
 	}
-	h.dict, h.index, h.payload = uint32(dict), uint32(len(a.index)), uint32(b.Bytes())
-	return h.bytes(), nil
+	h.dict, h.index, h.payload = uint32(dict), uint32(index), uint32(b.Bytes())
+	h.entries, h.records = uint32(b.Len()), uint32(records)
+	return nil
 }
 
 // defineStreams appends to scratch the definitions of the streams of b that the current segment
@@ -194,7 +192,7 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 				continue
 			}
 			last = id
-			if _, ok := a.defined[id]; ok || slices.Contains(a.newStreams, id) {
+			if _, ok := a.defined[id]; ok {
 				continue
 			}
 			var ok bool
@@ -203,7 +201,7 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 			} else if id != 0 {
 				return fmt.Errorf("spool: cannot append: the dictionary does not know stream %d", id)
 			}
-			a.newStreams = append(a.newStreams, id)
+			a.defined[id] = struct{}{}
 		}
 	}
 	return nil
@@ -252,12 +250,7 @@ func (a *appender) begin(f form) error {
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.queue.active.seed()
 	off := a.queue.active.size
-	h.at = a.next
-
-	// So far, scratch contains only the header and the definitions, so this checksum covers just
-	// the definitions.
-	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
-	a.scratch = append(a.scratch, a.index...)
+	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:][:h.dict])
 	runs := b.Runs
 	if n := int(h.payload); n <= copyBelow || n/len(runs) <= copyBelow {
 		a.scratch, runs = b.AppendTo(a.scratch), nil

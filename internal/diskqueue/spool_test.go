@@ -235,6 +235,51 @@ func TestUnknownStream(t *testing.T) {
 	mustClose(t, s)
 }
 
+// panicsAt is a dictionary that panics for one stream.
+type panicsAt struct {
+	*testDict
+	id uint32
+}
+
+func (d panicsAt) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	if id == d.id {
+		panic("no")
+	}
+	return d.testDict.AppendStream(dst, id)
+}
+
+// If the frame of a batch is not stored, because of an error or a panic of the dictionary, a later
+// frame contains the definitions that were in it.
+func TestDefinitionsOfFailedAppend(t *testing.T) {
+	d := panicsAt{newTestDict(0), 2}
+	one, _ := d.Stream([]byte("one")), d.Stream([]byte("two"))
+	for _, bad := range []uint32{2, 9} {
+		mem := vfs.NewMem()
+		s := mustOpen(t, mem, &spool.Options{Streams: d})
+		var bl batch.Batch
+		bl.Append([]byte("x"), 1, batch.Meta{Stream: one})
+		bl.Append([]byte("y"), 2, batch.Meta{Stream: bad})
+		func() {
+			defer func() { _ = recover() }()
+			if _, err := s.Append(&bl); err == nil {
+				t.Error("no error")
+			}
+		}()
+		bl.Reset()
+		bl.Append([]byte("x"), 1, batch.Meta{Stream: one})
+		if _, err := s.Append(&bl); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		later := newTestDict(50)
+		s = mustOpen(t, mem, &spool.Options{Streams: later})
+		if b, _, err := s.Next(); err != nil || later.name(b.At(0).Stream) != "one" {
+			t.Errorf("after stream %d: %v", bad, err)
+		}
+		mustClose(t, s)
+	}
+}
+
 // Batches that no codec can read are returned with their content type.
 func TestUnknownFormKeepsItsContentType(t *testing.T) {
 	mem := vfs.NewMem()
