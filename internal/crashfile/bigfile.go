@@ -16,7 +16,7 @@ import (
 // slabs: it is truncated when no record is pending, and rewritten with only the pending records
 // when it is too large.
 //
-// The methods Note, HasNotes and Close may be called with the lock of the Memory held. That lock is
+// The methods Note and Close may be called with the lock of the Memory held. That lock is
 // never acquired while mu is held.
 type BigFile struct {
 	Fault error // if not nil, Store returns it; set by tests of package slablog
@@ -92,13 +92,6 @@ func (b *BigFile) Note(ticket uint64, what FrameEvent) {
 	b.notes = append(b.notes, bigNote{ticket, what})
 }
 
-// HasNotes reports whether events are queued.
-func (b *BigFile) HasNotes() bool {
-	b.noteMu.Lock()
-	defer b.noteMu.Unlock()
-	return len(b.notes) > 0
-}
-
 // Store writes the frame of a record with the payload p, unless the record is no longer pending.
 // The caller must have queued the event FrameDue for the record. max limits the bytes of pending
 // records.
@@ -153,9 +146,6 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 // ApplyNotes applies the queued events without waiting for the next Store, so that evicted records
 // are not recovered. If it fails, recovery delivers the evicted records; no record is lost.
 func (b *BigFile) ApplyNotes() {
-	if !b.HasNotes() {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_ = b.applyNotes()

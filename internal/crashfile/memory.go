@@ -48,7 +48,6 @@ type Memory struct {
 	readers int // number of users of the mapping, see Enter
 
 	evicted uint64 // number of tickets evicted by policy
-	ahead   uint64 // value of the word Ahead of the state
 	streams streamTable
 
 	// unlisted are the tickets of expected frames that State.Big has no room for. State.BigMore is
@@ -168,12 +167,7 @@ func (m *Memory) Skip(n uint64) {
 
 // SetAhead stores a number of records: those with tickets above Acked that are already delivered or
 // dropped, and whose slabs were reused.
-func (m *Memory) SetAhead(n uint64) {
-	if n != m.ahead {
-		m.ahead = n
-		StoreWord(&m.state.Ahead, n)
-	}
-}
+func (m *Memory) SetAhead(n uint64) { StoreWord(&m.state.Ahead, n) }
 
 // SetHeapHeld stores the number of pending records larger than a slab that are in no file.
 func (m *Memory) SetHeapHeld(n int) { StoreWord(&m.state.HeapHeld, uint64(n)) }
