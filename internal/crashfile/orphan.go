@@ -155,11 +155,12 @@ func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	return &c.Batch
 }
 
-// Persist stores in the file that its records up to ticket are delivered or dropped.
-func (o *Orphan) Persist(ticket uint64) {
-	if ticket <= o.Acked {
+// Persist stores in the file that the records returned by Take are delivered or dropped.
+func (o *Orphan) Persist() {
+	if o.next == 0 || o.Records[o.next-1].Ticket <= o.Acked {
 		return
 	}
+	ticket := o.Records[o.next-1].Ticket
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
 		return // records may be delivered twice, but the damage is not forgotten
@@ -193,14 +194,6 @@ func (o *Orphan) store(at uintptr, words ...uint64) error {
 	}
 	_, err := o.f.WriteAt(b, int64(Page+at))
 	return err
-}
-
-// Offered returns the last ticket returned by Take.
-func (o *Orphan) Offered() uint64 {
-	if o.next == 0 {
-		return 0
-	}
-	return o.Records[o.next-1].Ticket
 }
 
 // Finish removes the file, whose records are all delivered or dropped. If the file is damaged,

@@ -73,7 +73,7 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 				err = out.Err()
 			}
 			if err == nil {
-				f.Persist(f.Offered())
+				f.Persist()
 				done.Records += uint64(b.Len())
 				done.Left -= uint64(b.Len())
 				continue

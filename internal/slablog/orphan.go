@@ -128,7 +128,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 		return nil
 	}
 	// The previous lease is settled, because the reader leases one batch of these records at a time.
-	o.Persist(o.Offered())
+	o.Persist()
 	s := f.store
 	if o.Done() {
 		o.Finish()
@@ -164,8 +164,8 @@ func (f *found) leave() {
 	settled := !f.cut && !slices.ContainsFunc(f.store.leases.list, func(l *Lease) bool { return l.found && l.open > 0 })
 	f.store.unlock()
 	for _, o := range f.files {
-		if settled && o.Image != nil && o.Offered() > 0 {
-			if o.Persist(o.Offered()); o.Done() {
+		if settled && o.Image != nil {
+			if o.Persist(); o.Done() {
 				o.Finish()
 				continue
 			}
