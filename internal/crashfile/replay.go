@@ -86,22 +86,17 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 	return done, nil
 }
 
-// Purge deletes a crash-safe file, with its records and its companion files. It returns the number
-// of deleted bytes. If a running process uses the file, the error wraps [ErrInUse].
-func Purge(path string) (bytes int64, err error) {
+// Purge deletes a crash-safe file, with its records and its companion files. If a running process
+// uses the file, the error wraps [ErrInUse].
+func Purge(path string) error {
 	f, err := lock(path)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer f.Close()
-	for _, p := range []string{path, path + BigSuffix, path + StreamSuffix} {
-		if st, err := os.Stat(p); err == nil {
-			bytes += st.Size()
-		}
-	}
 	Remove(path)
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("slab: cannot delete %s", path)
+		return fmt.Errorf("slab: cannot delete %s", path)
 	}
-	return bytes, nil
+	return nil
 }

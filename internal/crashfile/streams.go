@@ -3,6 +3,7 @@ package crashfile
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 )
 
 // parseDict reads the stream definitions in the mapped file. known reports whether n is their
@@ -65,13 +66,6 @@ func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) 
 
 // defines reports whether the dictionary has an entry for stream id.
 func (im *Image) defines(id uint32) bool {
-	if _, ok := im.Streams[id]; ok {
-		return true
-	}
-	for _, p := range im.plain {
-		if p == id {
-			return true
-		}
-	}
-	return false
+	_, ok := im.Streams[id]
+	return ok || slices.Contains(im.plain, id)
 }

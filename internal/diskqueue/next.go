@@ -138,7 +138,7 @@ func (r *reader) failed(g *segment, err error) error {
 	case isNotExist(err):
 		err = errMissing
 	case err == io.EOF, err == errTorn:
-		err = errTruncated // the file is shorter than the size of its frames
+		err = errTruncated // the file is shorter than after the last Append
 	}
 	if !damaged(err) {
 		r.fails++

@@ -44,10 +44,10 @@ type queue struct {
 	lastID    uint64     // highest segment number used so far, including deleted segments
 	undeleted []*segment // removed segments and damaged files that sweep deletes
 
-	// The fields below, and the fields of segments that can change, are for Stats and Sync, too,
-	// which do not acquire Spool.mu. They are changed with Spool.mu and mu held, so one of the two is
-	// enough to read them. mu is a leaf lock: with it held, there is no I/O, and only the lock of the
-	// event queue is acquired.
+	// Stats and Sync, which do not acquire Spool.mu, also use the fields below, and the fields of
+	// segments that can change. Except for the results of syncs, they are changed with Spool.mu and mu
+	// held, so one of the two is enough to read them. mu is a leaf lock: with it held, there is no I/O,
+	// and only the lock of the event queue is acquired.
 	mu           sync.Mutex
 	segs         []*segment  // ascending
 	acked        mark        // all batches before this mark in segments inQueue are settled

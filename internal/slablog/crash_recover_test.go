@@ -444,7 +444,7 @@ func TestReplayAndPurge(t *testing.T) {
 	if _, err := crashfile.Replay(t.Context(), path, r.Send, nil); !errors.Is(err, crashfile.ErrInUse) || len(r.got) > 0 {
 		t.Errorf("replay: %v", err)
 	}
-	if _, err := crashfile.Purge(path); !errors.Is(err, crashfile.ErrInUse) {
+	if err := crashfile.Purge(path); !errors.Is(err, crashfile.ErrInUse) {
 		t.Errorf("purge: %v", err)
 	}
 	if im, err := crashfile.ReadLive(path); err != nil || len(im.Records) != 21 {
@@ -474,8 +474,8 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 
 	dir = killedCopy(t, w)
-	if n, err := crashfile.Purge(oneFile(t, dir)); err != nil || n != crashfile.Size(1024, 8)+2000+crashfile.BigHeadLen {
-		t.Errorf("%d, %v", n, err)
+	if err := crashfile.Purge(oneFile(t, dir)); err != nil {
+		t.Error(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left: %v", left)

@@ -134,9 +134,8 @@ func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, e
 			fmt.Fprintf(w, "%s: in use by a running process, skipped\n", f.Path)
 			continue
 		}
-		size := f.Bytes
 		if yes {
-			size, err = crashfile.Purge(f.Path)
+			err = crashfile.Purge(f.Path)
 			if errors.Is(err, crashfile.ErrInUse) {
 				alive++
 				continue
@@ -149,7 +148,7 @@ func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, e
 			pending += l.Pending
 		}
 		n++
-		bytes += size
+		bytes += f.Bytes
 	}
 	switch {
 	case yes:
