@@ -183,7 +183,7 @@ func accountRound(t *testing.T, seed uint64) {
 	}
 }
 
-// If several callers share an outlet, the records of each arrive in order.
+// If several callers share an outlet, the records of each arrive in order, except suspects.
 func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {
@@ -207,9 +207,21 @@ func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 			flushUntil(t, x)
 			var seen [4]uint64
 			all := firstCopies(d.Got())
+			alone := map[uint64]int{} // number of sessions that ended while they had only this record
+			for _, ticket := range d.alone {
+				alone[ticket]++
+			}
+			suspect := func(ticket uint64) bool { return alone[ticket] >= 3 }
 			for _, ticket := range all {
+				if suspect(ticket) {
+					continue
+				}
 				p, i := ticket/1000, ticket%1000
-				if i != seen[p]+1 {
+				want := seen[p] + 1
+				for suspect(p*1000 + want) {
+					want++
+				}
+				if i != want {
 					t.Fatalf("caller %d: record %d after %d", p, i, seen[p])
 				}
 				seen[p] = i
