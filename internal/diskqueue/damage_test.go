@@ -71,6 +71,14 @@ func cut(t testing.TB, fsys vfs.FS, name string, size int64) {
 	setContent(t, fsys, name, content(t, fsys, name)[:size])
 }
 
+// unwrite clears the bytes of a file in [from, to), as if they had never reached the disk.
+func unwrite(t testing.TB, fsys vfs.FS, name string, from, to int64) {
+	t.Helper()
+	p := content(t, fsys, name)
+	clear(p[from:to])
+	setContent(t, fsys, name, p)
+}
+
 // After any damage to a segment, Open succeeds. All batches before the damage and in other segments
 // are delivered. The lost records are counted and reported once, with file and offset. The file is
 // set aside.
@@ -81,7 +89,7 @@ func TestDamage(t *testing.T) {
 		break_ func(t *testing.T, mem *vfs.Mem, offs []int64)
 		in     int      // number of the damaged segment, 1 to 3
 		lost   []int    // indexes of the lost batches, 0 to 11
-		cause  error    // nil: no damage, only a torn frame
+		cause  error    // nil: no damage, only torn frames
 		counts bool     // the number of lost records is known
 		atOpen bool     // Open finds the damage, so lost records do not count as recovered
 		aside  []string // files that remain after everything was read
@@ -124,12 +132,8 @@ func TestDamage(t *testing.T) {
 			aside:  []string{seg(2) + corruptSuffix},
 		}, {
 			name: "zeros in the middle", in: 1, lost: []int{2, 3}, cause: errTruncated, counts: true,
-			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) {
-				p := content(t, mem, seg(1))
-				clear(p[offs[2]:])
-				setContent(t, mem, seg(1), p)
-			},
-			aside: []string{seg(1) + corruptSuffix},
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(1), offs[2], offs[4]) },
+			aside:  []string{seg(1) + corruptSuffix},
 		}, {
 			name: "newer format", in: 2, lost: []int{4, 5, 6, 7}, cause: errVersion, counts: true, atOpen: true,
 			break_: func(t *testing.T, mem *vfs.Mem, _ []int64) {
@@ -179,11 +183,26 @@ func TestDamage(t *testing.T) {
 			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { cut(t, mem, seg(3), offs[3]+17) },
 		}, {
 			name: "unwritten tail", in: 3, lost: []int{10, 11},
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(3), offs[2], offs[4]) },
+		}, {
+			name: "unwritten page of the last body", in: 3, lost: []int{11},
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(3), 3*vfs.PageBytes, offs[4]) },
+		}, {
+			name: "unwritten page with the last frame header", in: 3, lost: []int{11},
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(3), offs[3], 3*vfs.PageBytes) },
+		}, {
+			name: "unwritten page with two frame headers", in: 3, lost: []int{10, 11},
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(3), offs[2], 3*vfs.PageBytes) },
+		}, {
+			name: "unwritten page, more behind", in: 3, lost: []int{9, 10, 11}, cause: errBody, counts: true, atOpen: true,
 			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) {
-				p := content(t, mem, seg(3))
-				clear(p[offs[2]:])
-				setContent(t, mem, seg(3), p)
+				unwrite(t, mem, seg(3), vfs.PageBytes, 2*vfs.PageBytes)
 			},
+			aside: []string{seg(3) + corruptSuffix},
+		}, {
+			name: "unwritten page of a middle segment", in: 2, lost: []int{7}, cause: errTruncated, counts: true,
+			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { unwrite(t, mem, seg(2), 2*vfs.PageBytes, offs[4]) },
+			aside:  []string{seg(2) + corruptSuffix},
 		}, {
 			name: "unfinished new segment", in: 3, lost: []int{8, 9, 10, 11},
 			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) { cut(t, mem, seg(3), 40) },

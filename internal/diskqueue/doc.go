@@ -63,9 +63,10 @@
 //
 // # Failure
 //
-// A process killed inside Append leaves a torn frame at the end of the last segment. This is
-// expected: the segment ends before it, and the next one begins with the same batch number. Any
-// other bytes that differ from the bytes written are damage. The batches before the damage are
+// A process killed inside Append leaves a torn frame at the end of the last segment. A loss of power
+// may also leave there a frame with unwritten pages, which read as zeros. Both are expected: the
+// segment ends before the frame, and the next one begins with the same batch number. Any other
+// bytes that differ from the bytes written are damage. The batches before the damage are
 // used. The rest of that segment is counted and reported as a [spool.CorruptError]. Once the
 // batches before it are acknowledged, the file is set aside as *.corrupt. Reading continues with
 // the next segment.

@@ -46,8 +46,8 @@ const (
 	errGrown    damage = "segment is longer than any this program writes"
 	// errGone is reported by restore, after another program has deleted files of an open spool.
 	errGone damage = "files were moved or deleted while in use; continuing with new ones"
-	// errTorn reports that a file ends within a frame, as after a kill of the writer. At the end of
-	// the last segment, that is no damage.
+	// errTorn reports that a file ends within a frame, as after a kill of the writer, or that part of
+	// the last frame never reached the disk. At the end of the last segment, that is no damage.
 	errTorn damage = "torn frame"
 )
 

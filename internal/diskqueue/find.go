@@ -122,8 +122,8 @@ func (g *segment) load(d *directory) (err error) {
 
 // readFrames walks the frames of g and sets g.end, and g.damage if there is any. If visit is not
 // nil, readFrames reads every frame completely and passes it to visit, which returns false to end
-// the walk. torn reports that the file ends within a frame, which is no damage. err is an error of
-// the file system.
+// the walk. torn reports that the file ends with a frame that was not written completely, which is
+// no damage. err is an error of the file system.
 func (g *segment) readFrames(d *directory, o *spool.Options, visit func(*handout) bool) (torn bool, err error) {
 	var r segmentReader
 	if err := r.open(d, g, g.size, o); err != nil {

@@ -22,7 +22,8 @@ type SegmentInfo struct {
 	Records     uint64 // number of records, not counting gap markers
 	Pending     uint64 // number of Records that are not acknowledged
 	// Torn reports that the file ends within a frame, because an Append is in progress or was
-	// killed. This is not damage.
+	// killed, or that the last frame has pages that were not written before a loss of power. This
+	// is not damage.
 	Torn bool
 	// Damage describes the damage of the file. The counts above cover the batches before the
 	// damage.

@@ -24,10 +24,13 @@ type powerRun struct {
 	next    int
 	failing bool // syncs may fail
 	failed  int
+
+	untilLoss int      // number of syncs until the power is lost during a sync; 0: it is lost later
+	left      *vfs.Mem // what survives the loss during a sync; nil: the power is on
 }
 
 // A lossySync is a file system with failing syncs. A sync after a failed one succeeds, but omits
-// the data written before the failure.
+// the data written before the failure. All syncs after the loss of power fail.
 type lossySync struct {
 	vfs.FS
 	p *powerRun
@@ -47,9 +50,16 @@ func (f lossySync) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, 
 }
 
 func (f lossySyncFile) Sync() error {
-	if p := f.fs.p; p.failing && p.r.Intn(6) == 0 {
+	p, mem := f.fs.p, f.fs.FS.(*vfs.Mem)
+	if p.untilLoss--; p.untilLoss == 0 {
+		p.left = p.losePower(mem)
+	}
+	if p.left != nil {
+		return errInjected
+	}
+	if p.failing && p.r.Intn(6) == 0 {
 		p.failed++
-		f.fs.FS.(*vfs.Mem).FailSync(f.File, p.r, p.r.Float64())
+		mem.FailSync(f.File, p.r, p.r.Float64())
 		return errInjected
 	}
 	return f.File.Sync()
@@ -63,15 +73,30 @@ func (f lossySync) SyncDir(dir string) error {
 	return f.FS.SyncDir(dir)
 }
 
+// losePower returns the state that a loss of power leaves.
+func (p *powerRun) losePower(mem *vfs.Mem) *vfs.Mem {
+	return mem.CrashClone(p.r, []float64{0, 0.3, 0.5, 0.9, 1}[p.r.Intn(5)])
+}
+
 func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 	d := newTestDict(uint32(p.r.Intn(50)))
 	o.Streams = d
+	var log eventLog
+	o.OnEvent = log.add
 	s := mustOpen(p.t, lossySync{mem, p}, o)
 	p.check(s, d)
+	if o.Sync == syncAlways {
+		p.checkUndamaged(s, &log)
+	}
 	p.failing = p.r.Intn(2) == 0
+	p.left, p.untilLoss = nil, p.r.Intn(2)*(1+p.r.Intn(30))
+	mayFail := func(err error) bool { return (p.failing || p.left != nil) && errors.Is(err, errInjected) }
 	steps := p.r.Intn(60)
 	last := p.safe
 	for range steps {
+		if p.left != nil {
+			break
+		}
 		switch k := p.r.Intn(10); {
 		case k < 5:
 			n := 1 + p.r.Intn(40)
@@ -80,7 +105,7 @@ func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 				ns[i] = p.next + i
 			}
 			seq, err := s.Append(numbered(p.next, n, d, nil))
-			if p.failing && errors.Is(err, errInjected) {
+			if mayFail(err) {
 				p.refused = append(p.refused, ns)
 				p.next += n
 				continue
@@ -110,7 +135,7 @@ func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 			}
 		case k < 9:
 			err := s.Sync()
-			if err != nil && !(p.failing && errors.Is(err, errInjected)) {
+			if err != nil && !mayFail(err) {
 				p.t.Fatal(err)
 			}
 			if err == nil {
@@ -121,10 +146,12 @@ func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 		}
 	}
 	mustBalance(p.t, s)
-	keep := []float64{0, 0.3, 0.5, 0.9, 1}[p.r.Intn(5)]
-	clone := mem.CrashClone(p.r, keep)
+	clone := p.left
+	if clone == nil {
+		clone = p.losePower(mem)
+	}
 	mem.ReleaseLocks()
-	p.failing = false
+	p.failing, p.untilLoss, p.left = false, 0, nil
 	if err := s.Close(); err != nil && !errors.Is(err, errInjected) { // error of an earlier sync
 		p.t.Fatal(err)
 	}
@@ -168,8 +195,25 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 	s.Rewind()
 }
 
+// checkUndamaged checks that Open and the reads of p.check have reported no damage of a frame. With
+// Sync "always", all frames whose Append has returned are synced, and other frames are no loss. Two
+// reports are allowed: a segment that never got its header, without lost records, and missing
+// batches, because the cursor may be older than the deletion of the segments that it counts.
+func (p *powerRun) checkUndamaged(s *Spool, log *eventLog) {
+	if n := s.Stats().Corrupt; n > 0 {
+		p.t.Fatalf("%d records count as lost", n)
+	}
+	for _, e := range log.ofKind(p.t, s, "corrupt") {
+		var ce *spool.CorruptError
+		if !errors.As(e.Err, &ce) || ce.Err != errCutOff && (ce.Offset > 0 || ce.Records > 0) {
+			p.t.Fatal(e.Err)
+		}
+	}
+}
+
 // After a loss of power, the disk has the last synced state of each page and file name, and a
-// random part of the later changes. Synced and unacknowledged batches are recovered.
+// random part of the later changes. Synced and unacknowledged batches are recovered. With Sync
+// "always" no damage is reported, even if the power was lost during an Append.
 func TestPowerLoss(t *testing.T) {
 	runs := testkit.Rounds(t, 60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {

@@ -80,7 +80,7 @@ func (r *segmentReader) close() { _ = r.f.Close() }
 // header reads the header of the next frame. It returns
 //   - io.EOF at the end of the frames, at the limit, and before a frame whose records exceed the
 //     limit: its Append failed, and its number went to a batch of a later segment,
-//   - errTorn if the file ends within the frame, or has only zeros from here on,
+//   - errTorn if the file ends within the frame, or if the frame was never written, see unwritten,
 //   - a cause of [spool.CorruptError] for damage,
 //   - the error of the file system if the read fails.
 func (r *segmentReader) header(h *frameHeader) error {
@@ -102,13 +102,7 @@ func (r *segmentReader) header(h *frameHeader) error {
 	}
 	switch {
 	case !h.parse(p, r.seed):
-		zero, err := onlyZeros(r.f, p, r.off, r.size)
-		if zero {
-			err = errTorn
-		} else if err == nil {
-			err = errFrame
-		}
-		return err
+		return r.tornOr(errFrame)
 	case h.body() > maxBatchBytes || h.records > h.entries:
 		return errTooLong
 	case h.entries == 0: // Append stores no empty batch, and the outlet expects a record in each
@@ -122,6 +116,49 @@ func (r *segmentReader) header(h *frameHeader) error {
 		return errTorn
 	}
 	return nil
+}
+
+// tornOr returns errTorn if the next frame, whose checksum is wrong, was never written completely,
+// and otherwise the given damage. It returns the error of the file system if a read fails.
+func (r *segmentReader) tornOr(d damage) error {
+	torn, err := r.unwritten()
+	switch {
+	case err != nil:
+		return err
+	case torn:
+		return errTorn
+	}
+	return d
+}
+
+// unwritten reports whether part of the next frame never reached the disk. After a loss of power, a
+// page that was not written reads as zeros, although later pages may have been written. The sync of
+// such a frame has not returned, so no later frame is synced either. Nevertheless unwritten returns
+// false if the header of a later frame is intact, because those records should be reported as lost.
+func (r *segmentReader) unwritten() (zero bool, err error) {
+	if r.size >= maxSegmentFile { // no Append leaves such a file
+		return false, nil
+	}
+	const page = 4 << 10
+	buf := make([]byte, page+r.head)
+	for at := r.off; at < r.size; {
+		end := min((at/page+1)*page, r.size)
+		p := buf[:min(end+int64(r.head), r.size)-at]
+		if err := readFull(r.f, p, at); err != nil {
+			return false, err
+		}
+		for i := range min(int(end-at), len(p)-r.head+1) {
+			var h frameHeader
+			// The checksum is computed only if the number is plausible, because the file may be large.
+			seq := le.Uint64(p[i+32:])
+			if seq > r.at.seq && seq-r.at.seq <= uint64(r.size) && h.parse(p[i:i+r.head], r.seed) {
+				return false, nil
+			}
+		}
+		zero = zero || allZero(p[:end-at])
+		at = end
+	}
+	return zero, nil
 }
 
 // skip advances past the next frame, which has the header h, without reading the rest of it.
@@ -143,7 +180,7 @@ func (r *segmentReader) body(h *frameHeader, buf []byte) ([]byte, error) {
 		return buf, err
 	}
 	if crc32.Update(r.seed, castagnoli, buf[:n]) != h.bodyCRC {
-		return buf, errBody
+		return buf, r.tornOr(errBody)
 	}
 	if ahead > 0 {
 		copy(r.ahead[:], buf[n:])
