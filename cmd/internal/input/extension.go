@@ -161,7 +161,7 @@ func (s *Sink) Put(r *Record) error {
 	} else {
 		s.text = append(append(s.text[:0], r.Body...), '\n')
 	}
-	open := s.intake.Put(s.text, tooLong, k)
+	open := s.intake.Put(s.text, tooLong, &k)
 	if cap(s.text) > intake.KeptText {
 		s.text = nil
 	}

@@ -69,7 +69,7 @@ func (s *journalSource) Put(e journal.Entry) error {
 	if e.HasLevel {
 		k.DefaultLevel = &e.Level
 	}
-	if !s.intake.Put(e.Text, e.TooLong, k) {
+	if !s.intake.Put(e.Text, e.TooLong, &k) {
 		return journal.ErrStopped
 	}
 	return nil

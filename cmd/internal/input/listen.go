@@ -84,8 +84,8 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 		return ctx.Err()
 	}
 	defer func() { s.free <- li }()
-	li.Mu.Lock()
-	defer li.Mu.Unlock()
+	li.Begin()
+	defer li.End()
 	s.in.Records.Add(1)
 	s.in.Bytes.Add(uint64(len(r.Body)))
 	if len(r.Body) > s.in.Env.MaxRecord {
@@ -93,8 +93,8 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 		return nil
 	}
 	li.text = append(append(li.text[:0], r.Body...), '\n')
-	open := li.Line(li.text, intake.Place{}, li.Hints(r))
-	li.Publish()
+	k := li.Hints(r)
+	open := li.Line(li.text, intake.Place{}, &k)
 	if cap(li.text) > intake.KeptText {
 		li.text = nil
 	}

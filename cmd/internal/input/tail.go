@@ -141,17 +141,23 @@ func nextRun(dir string) string { return "the next run reads them again, from th
 
 func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
 
+// Begin locks the intake for the lines of one read.
+func (s *TailSource) Begin() { s.intake.Begin() }
+
+// End unlocks the intake.
+func (s *TailSource) End() { s.intake.End() }
+
 // Put passes a line to all outputs. If an output has not accepted the line at the drain timeout,
 // Put returns an error, and the next run reads the line again.
-func (s *TailSource) Put(l tail.Line) error {
+func (s *TailSource) Put(l *tail.Line) error {
 	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
-		k.Attrs = s.attrsOf(&l)
+		k.Attrs = s.attrsOf(l)
 		if l.Cut {
 			k.Attrs = append(slices.Clip(k.Attrs), intake.PartialLine...)
 		}
 	}
-	if !s.intake.Put(l.Text, l.TooLong, k) {
+	if !s.intake.Add(l.Text, l.TooLong, &k) {
 		return tail.ErrStopped
 	}
 	return nil

@@ -8,5 +8,5 @@
 // While the outputs or transforms of a pipeline change, its intakes are locked; see [Intake.Hold].
 //
 //	lines := inlet.NewIntake()
-//	open := lines.Put(line, 0, intake.Hints{DefaultTime: t})
+//	open := lines.Put(line, 0, &intake.Hints{DefaultTime: t})
 package intake

@@ -32,10 +32,11 @@ var ErrStopped = errors.New("stopped")
 type Intake struct {
 	In *Inlet
 
-	Mu             sync.Mutex // guards the fields below; held while a line is processed
+	Mu             sync.Mutex // guards the fields below; held while the lines of a read are processed
 	kept           *readahead.File
 	parser         record.Parser
-	unparsed       uint64 // number of unparsed lines that Publish has already counted
+	records, bytes uint64    // numbers of records and bytes that the inlet has not counted yet
+	arrived        time.Time // time of arrival of the last line of this read; zero until it is needed
 	Outs           []feed
 	forms          []*form
 	common         *setting.Level  // level of all outputs; nil if their levels differ
@@ -67,8 +68,8 @@ func (intake *Intake) setReadAhead(kept *readahead.File) {
 // Wire connects the intake with the current outputs and applies the current settings of the inlet.
 // All callers except NewIntake hold Mu.
 func (intake *Intake) Wire() {
-	intake.Publish()
-	intake.parser, intake.unparsed = intake.In.Reading.Parser(), 0
+	intake.publish()
+	intake.parser = intake.In.Reading.Parser()
 	intake.Parse, intake.chain = false, nil
 	if intake.In.chain != nil {
 		intake.chain, intake.Parse = intake.In.chain.Clone(), true
@@ -82,8 +83,8 @@ func (intake *Intake) Wire() {
 	}
 }
 
-// Hold locks the intake after the current line, so that no line is processed until release is
-// called. If ctx is done while the current line waits for memory, Hold returns an error.
+// Hold locks the intake after the current read, so that no line is processed until release is
+// called. If ctx is done while a line waits for memory, Hold returns an error.
 func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
 	locked := make(chan struct{})
 	go func() {
@@ -102,10 +103,36 @@ func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Publish updates the counter of unparsed lines of the inlet.
-func (intake *Intake) Publish() {
-	intake.In.unparsed.Add(intake.parser.Unparsed - intake.unparsed)
-	intake.unparsed = intake.parser.Unparsed
+// Begin locks the intake for the lines of one read of the input. The caller calls End before it
+// waits for further input.
+func (intake *Intake) Begin() { intake.Mu.Lock() }
+
+// End updates the counters of the inlet and unlocks the intake.
+func (intake *Intake) End() {
+	intake.publish()
+	intake.arrived = time.Time{}
+	intake.Mu.Unlock()
+}
+
+// publish updates the counters of the inlet. It is called only once per read, because it is slower
+// than finding the end of a line. The caller holds Mu.
+func (intake *Intake) publish() {
+	intake.In.Records.Add(intake.records)
+	intake.In.Bytes.Add(intake.bytes)
+	intake.In.unparsed.Add(intake.parser.Unparsed)
+	intake.records, intake.bytes, intake.parser.Unparsed = 0, 0, 0
+}
+
+// now returns the time of arrival of the current line: the time at which it is needed first, and 1
+// ns more for each later call until End. Therefore lines have different times, by which Loki
+// distinguishes lines with equal text.
+func (intake *Intake) now() time.Time {
+	if intake.arrived.IsZero() {
+		intake.arrived = time.Now().Round(0)
+	} else {
+		intake.arrived = intake.arrived.Add(1)
+	}
+	return intake.arrived
 }
 
 // TooLong counts a line that exceeds --max-record. at is the offset of the end of the line. The
@@ -119,20 +146,25 @@ func (intake *Intake) TooLong(at int64) {
 	}
 }
 
-// Put counts a record and passes it to the outputs. It is for inputs that store their own
+// Put passes a single record to the outputs, like Add between Begin and End.
+func (intake *Intake) Put(text []byte, tooLong int64, k *Hints) (open bool) {
+	intake.Begin()
+	defer intake.End()
+	return intake.Add(text, tooLong, k)
+}
+
+// Add counts a record and passes it to the outputs. It is for inputs that store their own
 // positions. If the record exceeds --max-record, tooLong is its length and text is ignored. For
-// other records tooLong is 0. open reports whether all outputs accept further records.
-func (intake *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
-	intake.Mu.Lock()
-	defer intake.Mu.Unlock()
-	intake.In.Records.Add(1)
+// other records tooLong is 0. open reports whether all outputs accept further records. The caller
+// has called Begin.
+func (intake *Intake) Add(text []byte, tooLong int64, k *Hints) (open bool) {
+	intake.records++
 	if tooLong > 0 {
-		intake.In.Bytes.Add(uint64(tooLong))
+		intake.bytes += uint64(tooLong)
 		intake.TooLong(0)
 		return true
 	}
-	intake.In.Bytes.Add(uint64(len(text)))
-	defer intake.Publish()
+	intake.bytes += uint64(len(text))
 	return intake.Line(text, Place{}, k)
 }
 
@@ -160,17 +192,17 @@ type Place struct {
 
 // Line passes a line to the outputs. open reports whether all outputs accept further records. The
 // caller holds Mu.
-func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
+func (intake *Intake) Line(line []byte, at Place, k *Hints) (open bool) {
 	ev := &intake.ev
 	var meta batch.Meta
-	var now int64
 	limited := false
 	if intake.Parse {
 		intake.parser.Parse(line, ev)
 		ev.More = k.Attrs
 		intake.extra = intake.extra[:0]
-		if k.Level == nil && !ev.HasLevel {
-			k.Level = k.DefaultLevel
+		level := k.Level
+		if level == nil && !ev.HasLevel {
+			level = k.DefaultLevel
 		}
 		if ev.Format != record.Text { // for text, the encoder adds time and level
 			at := ev.Time
@@ -180,16 +212,16 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			if !at.IsZero() && !ev.HasTimeField() {
 				intake.extra = append(intake.extra, slog.Time("time", at.UTC()))
 			}
-			if k.Level != nil && !ev.HasLevel {
-				intake.extra = append(intake.extra, slog.String("level", values.LevelName(*k.Level)))
+			if level != nil && !ev.HasLevel {
+				intake.extra = append(intake.extra, slog.String("level", values.LevelName(*level)))
 			}
 		}
-		if k.Level != nil {
-			ev.Level, ev.HasLevel = *k.Level, true
+		if level != nil {
+			ev.Level, ev.HasLevel = *level, true
 		}
 		switch {
 		case intake.In.Reading.Times == TimeOfNow:
-			ev.Time = time.Now()
+			ev.Time = intake.now()
 		case !k.Time.IsZero():
 			ev.Time = k.Time
 		case ev.Time.IsZero() && !k.DefaultTime.IsZero():
@@ -271,10 +303,7 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {
 			// --retry-age is counted from m.Time. Set m.Time to the current time, unless the
 			// destination shows it as the time of the record.
-			if now == 0 {
-				now = time.Now().UnixNano()
-			}
-			m.Time = now
+			m.Time = intake.now().UnixNano()
 		}
 		err = out.Delivery.WriteRecord(rec, m) // if it drops the record, it counts it
 		open = open && !errors.Is(err, batch.ErrClosed)
@@ -294,7 +323,7 @@ func (intake *Intake) setTime(ev *record.Event, at time.Time) {
 // setArrival sets the time of a line that contains no time to the current time. It adds a field
 // that states this.
 func (intake *Intake) setArrival(ev *record.Event) {
-	intake.setTime(ev, time.Now())
+	intake.setTime(ev, intake.now())
 	intake.arrivalAttrs = append(append(intake.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
 	ev.More = intake.arrivalAttrs
 }
@@ -387,25 +416,19 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 	}
 	src := lines.New(r, intake.In.Env.MaxRecord)
 	src.Charset = text.Charset
-	var records int
 	var before int64
 	locked := false
 	lock := func() {
 		if !locked {
-			intake.Mu.Lock()
+			intake.Begin()
 			locked = true
 		}
 	}
-	publish := func() { // call it only once per read, because it is slower than finding the end of a line
-		if joiner != nil {
-			records, joiner.records = records+joiner.records, 0
-		}
-		intake.In.Records.Add(uint64(records))
-		intake.In.Bytes.Add(uint64(src.Offset() - before))
-		records, before = 0, src.Offset()
+	publish := func() {
 		if locked {
-			intake.Publish()
-			intake.Mu.Unlock()
+			intake.bytes += uint64(src.Offset() - before)
+			before = src.Offset()
+			intake.End()
 			locked = false
 		}
 	}
@@ -427,7 +450,7 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 		if err != nil {
 			switch {
 			case lines.IsTooLong(err):
-				records++
+				intake.records++
 				intake.TooLong(at)
 				continue
 			case joiner != nil:
@@ -451,7 +474,7 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 			joiner.line(line, start, at)
 			continue
 		}
-		records++
-		intake.Line(line, Place{at, at}, k)
+		intake.records++
+		intake.Line(line, Place{at, at}, &k)
 	}
 }

@@ -16,7 +16,6 @@ import (
 type lineJoiner struct {
 	intake  *Intake
 	j       *join.Joiner[int64]
-	records int   // number of records that were passed to the intake
 	start   int64 // offset of the current line
 	attrs   []slog.Attr
 	now     time.Time // time of the last read; zero until it is needed
@@ -57,8 +56,8 @@ func (joiner *lineJoiner) line(line []byte, start, end int64) {
 
 // put passes a record to the intake.
 func (joiner *lineJoiner) put(r join.Record) error {
-	joiner.records++
-	joiner.intake.Line(r.Text, Place{end: r.End, safe: joiner.safe(r.End)}, Hints{DefaultTime: r.Time, Attrs: joiner.attrs})
+	joiner.intake.records++
+	joiner.intake.Line(r.Text, Place{end: r.End, safe: joiner.safe(r.End)}, &Hints{DefaultTime: r.Time, Attrs: joiner.attrs})
 	return nil
 }
 

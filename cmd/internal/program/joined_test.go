@@ -138,7 +138,10 @@ type tailSink struct {
 	long uint64
 }
 
-func (s *tailSink) Put(l tail.Line) error {
+func (*tailSink) Begin() {}
+func (*tailSink) End()   {}
+
+func (s *tailSink) Put(l *tail.Line) error {
 	if l.TooLong > 0 {
 		s.long++
 	} else {

@@ -81,7 +81,7 @@ func (s *peerSource) Run() error {
 	for s.ctx.Err() == nil {
 		first := s.sent
 		for range 1 + r.Intn(5) {
-			if !s.take.Put([]byte(s.line("peer", s.sent)), 0, intake.Hints{}) {
+			if !s.take.Put([]byte(s.line("peer", s.sent)), 0, &intake.Hints{}) {
 				return nil
 			}
 			s.sent++

@@ -20,6 +20,16 @@ type output struct {
 	decoder charset.Decoder
 	ended   []byte // buffer in which pass adds a newline
 	cutting bool   // pass sets Line.Cut
+	begun   bool   // pass has called Sink.Begin
+	passed  Line   // memory for the argument of Sink.Put
+}
+
+// end calls Sink.End if pass has called Sink.Begin. It is called after each read.
+func (out *output) end() {
+	if out.begun {
+		out.begun = false
+		out.sink.End()
+	}
 }
 
 // cut calls the function put. In the record that put passes to the sink, Line.Cut is true.
@@ -81,7 +91,12 @@ func (out *output) pass(l Line) error {
 		out.ended = append(append(out.ended[:0], l.Text...), '\n')
 		l.Text = out.ended
 	}
-	return out.sink.Put(l)
+	if !out.begun {
+		out.begun = true
+		out.sink.Begin()
+	}
+	out.passed = l
+	return out.sink.Put(&out.passed)
 }
 
 // kind returns the kind of a file that is not text, such as "binary". It returns "" for text.

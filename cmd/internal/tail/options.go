@@ -32,12 +32,16 @@ type Line struct {
 	TooLong int64
 }
 
-// A Sink receives lines. Put is called by one goroutine; other goroutines may call Commit at the
-// same time.
+// A Sink receives lines. Begin, Put and End are called by one goroutine; other goroutines may call
+// Commit at the same time.
 type Sink interface {
+	// Begin is called before the first of several calls of Put, and End after the last. The Tailer
+	// does not wait for files between Begin and End, so the Sink may hold a lock.
+	Begin()
+	End()
 	// Put accepts a line. It may block until there is room for the line. If Put returns an error,
-	// it has not accepted the line, and Run returns the error.
-	Put(Line) error
+	// it has not accepted the line, and Run returns the error. The line is valid until Put returns.
+	Put(*Line) error
 	// Commit returns nil if every line that was passed to Put before the call is delivered or
 	// stored in a spool. If Commit returns an error, the Tailer calls it again later.
 	Commit(context.Context) error

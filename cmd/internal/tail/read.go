@@ -25,6 +25,7 @@ type reader struct {
 // finishAll passes incomplete records, and last lines without a newline, to the sink. It is called
 // at the end if Options.Once is set.
 func (r *reader) finishAll() error {
+	defer r.out.end()
 	now := r.o.now()
 	for _, s := range r.index.allSeries() {
 		for g := range r.readable(s) {
@@ -56,6 +57,7 @@ func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, er
 	work := r.index.queue.takeAll()
 	for i, s := range work {
 		due, err := r.step(ctx, s, now)
+		r.out.end()
 		if err == nil && r.out.stopped.Load() {
 			err = ErrStopped
 		}
@@ -339,6 +341,7 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 			return nil
 		}
 		used, err := r.passLines(g, r.buf[:n], back, at, now)
+		r.out.end()
 		if used > back {
 			passed += int64(used - back)
 			r.advance(ctx, g, positionIn(r.buf, used, at.off-int64(back)))
@@ -452,12 +455,14 @@ func (r *reader) passLines(g *generation, p []byte, at int, pos position, now ti
 			at, s.rest = at+n, unfinished{in: g}
 			continue
 		}
-		if zeros(rest) == len(rest) {
-			return at, nil
-		}
-		if empty := hole(cs, rest); empty > 0 {
-			at += empty
-			continue
+		if rest[0] == 0 {
+			if zeros(rest) == len(rest) {
+				return at, nil
+			}
+			if empty := hole(cs, rest); empty > 0 {
+				at += empty
+				continue
+			}
 		}
 		if n == 0 {
 			return at, nil

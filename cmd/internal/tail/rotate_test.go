@@ -351,7 +351,7 @@ type blockingSink struct {
 	mu sync.Mutex
 }
 
-func (s *blockingSink) Put(l Line) error {
+func (s *blockingSink) Put(l *Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.recordingSink.Put(l)

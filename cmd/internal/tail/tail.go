@@ -117,6 +117,7 @@ func (t *Tailer) Run() error {
 				break
 			}
 		}
+		t.reader.out.end()
 	}
 	cancel()
 	t.reader.commits.running.Wait()

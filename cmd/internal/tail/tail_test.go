@@ -32,7 +32,10 @@ type recordingSink struct {
 	commits atomic.Int64
 }
 
-func (s *recordingSink) Put(l Line) error {
+func (*recordingSink) Begin() {}
+func (*recordingSink) End()   {}
+
+func (s *recordingSink) Put(l *Line) error {
 	if s.full != nil {
 		if err := s.full(); err != nil {
 			return err
@@ -43,8 +46,8 @@ func (s *recordingSink) Put(l Line) error {
 		return nil
 	}
 	s.lines = append(s.lines, string(l.Text))
-	l.Text = nil
-	s.sources = append(s.sources, l)
+	s.sources = append(s.sources, *l)
+	s.sources[len(s.sources)-1].Text = nil // valid until Put returns
 	return nil
 }
 
@@ -864,7 +867,9 @@ func BenchmarkLines(b *testing.B) {
 // A discardSink accepts all lines and discards them.
 type discardSink struct{}
 
-func (discardSink) Put(Line) error               { return nil }
+func (discardSink) Begin()                       {}
+func (discardSink) End()                         {}
+func (discardSink) Put(*Line) error              { return nil }
 func (discardSink) Commit(context.Context) error { return nil }
 
 // A file is followed even if its directory is created after the start, or if it replaces a removed

@@ -79,9 +79,12 @@ func (w *walker) fatalf(format string, args ...any) {
 	w.t.Fatalf("after\n%s\n%s", strings.Join(w.log, "\n"), fmt.Sprintf(format, args...))
 }
 
+func (*walker) Begin() {}
+func (*walker) End()   {}
+
 // Put checks that l is the next line of its path. Sometimes it makes random changes before it
 // returns, as if the sink were blocked during the changes.
-func (w *walker) Put(l Line) error {
+func (w *walker) Put(l *Line) error {
 	p, text := w.paths[l.Source.Path], string(l.Text)
 	at, low := p.got, p.got
 	if p.repeats {
