@@ -20,8 +20,8 @@ import (
 //
 // Each record is encoded once, in the caller's goroutine, in the form that the request uses. After
 // its pools are filled, an encoder does not allocate, except for values whose conversion to text
-// allocates. All methods are safe for concurrent use. After the first record, only the field
-// started and the value of eager can change.
+// allocates. All methods are safe for concurrent use. After the first record, only the fields
+// started and unleveled, and the value of eager, can change.
 type encoder struct {
 	c           *Config
 	streams     *registry
@@ -39,7 +39,10 @@ type encoder struct {
 	// fixedLabels is the number of labels that every stream has: Config.Labels and the level.
 	fixedLabels int
 	// byLevel contains, for each level, the id of the stream without labels from attributes.
-	byLevel    [len(levelNames)]uint32
+	byLevel [len(levelNames)]uint32
+	// unleveled is the stream of lines without a level and without labels from attributes. It is nil
+	// until AppendLine has created it.
+	unleveled  atomic.Pointer[stream]
 	tenantMeta []byte // metadata name for the tenant of a refused record
 	codec      codec
 	// eager is the minimum level of the records that are sent immediately

@@ -59,7 +59,7 @@ type rec struct {
 	data []byte // belongs to the batch
 	// time is the time of the entry, in Unix ns.
 	time  int64
-	line  int32 // length of the line in bytes
+	line  int32 // length of the line in bytes; -1 if data is not an entry
 	group int32 // index in push.groups; -1 if the record was refused before sending
 	next  bool  // data directly follows the data of the previous record in memory
 }

@@ -345,6 +345,18 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	return st
 }
 
+// plainStream returns the stream of lines with the given level if their attributes have no effect
+// on it. If attributes may have an effect, or if there is no such stream yet, it returns nil.
+func (e *encoder) plainStream(level int) *stream {
+	switch {
+	case e.picks != nil:
+		return nil
+	case level == noLevel:
+		return e.unleveled.Load()
+	}
+	return e.streams.get(e.byLevel[level])
+}
+
 // demoteExceeded is called before a new stream is created, because only a new stream can have a new
 // label value. It adds the label values of p to the counters of their labels. Labels with too many
 // values become metadata, and an event reports each of them. The result reports whether any label
@@ -392,18 +404,26 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if t.IsZero() {
 		m.Time = time.Now().UnixNano()
 	}
-	p := getPicked(len(e.slots))
-	defer p.free()
-	if e.picks != nil {
-		e.root.pick(p, nil, attrs)
-	}
 	index := noLevel
 	if level == batch.NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
 		index = values.LevelIndex(level)
 	}
-	st := e.stream(p, index)
+	var p *picked
+	st := e.plainStream(index)
+	if st == nil || e.form == jsonForm {
+		p = getPicked(len(e.slots))
+		defer p.free()
+	}
+	if st == nil {
+		if e.picks != nil {
+			e.root.pick(p, nil, attrs)
+		}
+		if st = e.stream(p, index); e.picks == nil {
+			e.unleveled.Store(st)
+		}
+	}
 	m.Stream = st.id
 	if e.streams.uniqueTimes {
 		m.Time = e.streams.uniqueTime(st, m.Time)
@@ -411,13 +431,13 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if !utf8.Valid(line) {
 		line = bytes.ToValidUTF8(line, []byte("\ufffd"))
 	}
-	p.line = append(p.line[:0], line...)
-	p.line = e.trim(p.line, 0)
 	if e.form == jsonForm {
 		dst = beginJSON(dst, m.Time)
+		p.line = e.trim(append(p.line[:0], line...), 0)
 		return e.endJSON(jsontext.AppendEscapedBytes(dst, p.line), p), m, nil
 	}
 	start := len(dst)
-	dst, err := e.endProto(append(beginEntry(dst, m.Time), p.line...), start, p)
+	dst = append(beginEntry(dst, m.Time), line...)
+	dst, err := e.endProto(e.trim(dst, start+lineHead), start, p)
 	return dst, m, err
 }

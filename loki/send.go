@@ -83,23 +83,34 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	p.outcomes = slices.Grow(p.outcomes, b.Len())[:b.Len()]
 	clear(p.outcomes)
 	p.recs = slices.Grow(p.recs, b.Len())
+	// The records are checked in a separate loop. Most of them are in the cache of another processor,
+	// and a short loop reads several of them at the same time.
+	for i := range b.Runs {
+		run := &b.Runs[i]
+		for k := range run.Len() {
+			r := rec{data: run.Record(k), time: run.Slot(k).Time, line: -1, group: -1, next: k > 0}
+			if line, ok := p.form.check(r.data, s.c.Limits.MaxLine); ok {
+				r.line = int32(line)
+			}
+			p.recs = append(p.recs, r)
+		}
+	}
 	var st *stream // stream of the previous record
-	last, g := uint32(0), int32(-1)
+	last, g, n := uint32(0), int32(-1), int32(-1)
 	for i := range b.Runs {
 		run := &b.Runs[i]
 		for k := range run.Len() {
 			slot := run.Slot(k)
-			r := rec{data: run.Record(k), time: slot.Time, group: -1, next: k > 0}
+			n++
+			r := &p.recs[n]
 			// Consecutive records usually have the same stream, so most lookups are saved.
 			if st == nil || slot.Stream != last {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
-			line, why, err := s.inspect(p.form, &r, st, now)
+			why, err := s.inspect(r, st, now)
 			if why == tooOld && s.c.Limits.TooOld == tooOldNow {
-				s.restamp(p, int32(len(p.recs)), &r, st)
+				s.restamp(p, n, r, st)
 			} else if err != nil {
-				n := int32(len(p.recs))
-				p.recs = append(p.recs, r)
 				s.refuse(p, n, why, err)
 				continue
 			}
@@ -111,9 +122,8 @@ func (s *client) gather(p *push, b *batch.Batch) {
 					p.groupOf[last] = g
 				}
 			}
-			r.line, r.group = int32(line), g
+			r.group = g
 			p.groups[g].bytes++ // number of records, until order is divided among the groups
-			p.recs = append(p.recs, r)
 		}
 	}
 	// Each group gets a part of p.order, in which the indexes of its records are stored.
@@ -143,27 +153,25 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	}
 }
 
-// inspect returns the length of the line of r in bytes, or the reason for refusing r. For the
-// reason tooOld it returns both, because the record may be sent with the current time. st may be
-// nil. now is in Unix ns.
-func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
+// inspect returns the reason for refusing r and an error, or no error. st may be nil. now is in Unix
+// ns.
+func (s *client) inspect(r *rec, st *stream, now int64) (why reason, err error) {
 	c := s.c
-	line, ok := f.check(r.data, c.Limits.MaxLine)
 	switch {
-	case !ok:
-		return 0, malformed, malformedError(r.data)
+	case r.line < 0:
+		return malformed, malformedError(r.data)
 	case st == nil:
-		return 0, malformed, denials[malformed]
+		return malformed, denials[malformed]
 	case st.broken:
-		return 0, st.denial, denials[st.denial]
-	case line > c.Limits.MaxLine:
-		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.Limits.MaxLine)
+		return st.denial, denials[st.denial]
+	case int(r.line) > c.Limits.MaxLine:
+		return lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", r.line, c.Limits.MaxLine)
 	case c.Limits.MaxAge >= 0 && r.time < now-int64(c.Limits.MaxAge):
-		return line, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.Limits.MaxAge)
+		return tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.Limits.MaxAge)
 	case c.Limits.MaxFuture >= 0 && r.time > now && r.time-now > int64(c.Limits.MaxFuture):
-		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.Limits.MaxFuture)
+		return tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.Limits.MaxFuture)
 	}
-	return line, 0, nil
+	return 0, nil
 }
 
 // denials are the errors of records whose stream Loki cannot have, by reason.

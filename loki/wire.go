@@ -49,6 +49,13 @@ func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 
 // putPadded writes v to b as a varint of four bytes. v must not exceed maxPadded.
 func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
+// padded4 returns the value of the padded varint of four bytes at the beginning of b. It ignores the
+// highest bits of the bytes.
+func padded4(b []byte) uint64 {
+	v := uint64(binary.LittleEndian.Uint32(b))
+	return v&0x7f | v>>1&0x3f80 | v>>2&0x1f_c000 | v>>3&0xfe0_0000
+}
+
 // padded returns the value of a padded varint. b must contain nothing else.
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
@@ -247,10 +254,10 @@ type entry struct {
 // offsets.
 func checkProto(rec []byte) (line int, ok bool) {
 	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
-		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
+		padded4(rec[1:]) != uint64(len(rec)-entryHead) {
 		return 0, false
 	}
-	n := padded(rec[lineHead-lenBytes : lineHead])
+	n := padded4(rec[lineHead-lenBytes:])
 	return int(n), n <= uint64(len(rec)-lineHead)
 }
 
@@ -272,7 +279,7 @@ func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 		if len(meta) < 1+lenBytes || meta[0] != tagMetadata {
 			return false
 		}
-		n := padded(meta[1 : 1+lenBytes])
+		n := padded4(meta[1:])
 		if n > uint64(len(meta)-1-lenBytes) {
 			return false
 		}
