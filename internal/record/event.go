@@ -119,7 +119,7 @@ type Parser struct {
 // Parse sets ev to the content of one line. raw contains the line with its end of line. Parse
 // accepts every line: input that is neither JSON nor logfmt is text. ev shares the memory of raw.
 func (p *Parser) Parse(raw []byte, ev *Event) {
-	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
+	ev.reset(raw, TrimEnd(raw))
 	if p.Format == Auto || p.Format == JSON {
 		s := scan{p: p, ev: ev}
 		if s.line(ev.Line) {
@@ -129,7 +129,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	}
 	if p.Format == Auto || p.Format == Logfmt {
 		if ev.HasLevel || !ev.Time.IsZero() { // members of invalid JSON have set level or time
-			*ev = Event{Raw: raw, Line: ev.Line}
+			ev.reset(raw, ev.Line)
 		}
 		if p.logfmt(ev, p.Format == Logfmt) {
 			return
@@ -138,7 +138,9 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if p.Format != Text && p.Format != Auto {
 		p.Unparsed++
 	}
-	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // drops level and time of these members
+	if p.Format != Text {
+		ev.reset(raw, ev.Line) // drops level and time of these members
+	}
 	at, timed := stamp.FindText(ev.Line, p.location(), p.Now)
 	if timed {
 		ev.Time = p.timeOf(&at)
@@ -146,6 +148,12 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if f := textLevel(ev.Line, &at); f.why != "" {
 		ev.Level, ev.HasLevel = f.level, true
 	}
+}
+
+// reset sets ev to a line of text without a time and a level. It is faster than copying an Event.
+func (ev *Event) reset(raw, line []byte) {
+	*ev = Event{}
+	ev.Raw, ev.Line, ev.Format = raw, line, Text
 }
 
 // ParseAs sets ev to the content of raw[:n], which must be a valid line of format f. raw[n:] is the
@@ -258,7 +266,13 @@ func (p *Parser) logfmt(ev *Event, sure bool) bool {
 // mayTake reports whether a field with the given key may set the level or the time. This is the
 // case if the level or the time is not set yet, or was set by a field with the same key.
 func (ev *Event) mayTake(key []byte) bool {
-	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
+	return ev.levelKey == nil || ev.timeKey == nil || equalKeys(key, ev.levelKey) || equalKeys(key, ev.timeKey)
+}
+
+// equalKeys reports whether a and b are equal. b must not be empty. It is inlined, and calls no
+// function for most keys.
+func equalKeys(a, b []byte) bool {
+	return len(a) == len(b) && a[len(a)-1] == b[len(b)-1] && string(a) == string(b)
 }
 
 // field sets the level or time of ev if key is a common name for it and value is valid. If several

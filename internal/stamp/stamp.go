@@ -182,7 +182,7 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 	}
 	year, month, day := 100*twoDigits(b, 0)+twoDigits(b, 2), twoDigits(b, 5), twoDigits(b, 8)
 	hour, minute, sec := twoDigits(b, 11), twoDigits(b, 14), twoDigits(b, 17)
-	if year|month|day|hour|minute|sec < 0 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || sec > 59 {
+	if year|month|day|hour|minute|sec < 0 || !isDay(year, month, day) || hour > 23 || minute > 59 || sec > 59 {
 		return t, false
 	}
 	nsec := 0
@@ -200,8 +200,27 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 			nsec *= 10
 		}
 	}
-	t = time.Date(year, time.Month(month), day, hour, minute, sec, nsec, time.UTC)
-	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // time.Date converts 30 February to a day in March
+	t = utc(year, month, day, hour, minute, sec, nsec)
+	return t, !t.IsZero()
+}
+
+// isDay reports whether the date exists.
+func isDay(year, month, day int) bool {
+	if month < 1 || month > 12 || day < 1 {
+		return false
+	}
+	leap := year%4 == 0 && (year%100 != 0 || year%400 == 0)
+	return day <= 28 || day <= int("\x1f\x1c\x1f\x1e\x1f\x1e\x1f\x1f\x1e\x1f\x1e\x1f"[month-1]) || day == 29 && leap
+}
+
+// utc is like time.Date for time.UTC, but faster. The date must exist, and the other parameters must
+// be in their usual ranges.
+func utc(year, month, day, hour, minute, sec, nsec int) time.Time {
+	if month < 3 { // count from March, so that a leap day is the last day of a year
+		year, month = year-1, month+12
+	}
+	days := 365*year + year>>2 - year/100 + year/400 + (153*month-457)/5 + day - 1 - 719468
+	return time.Unix(int64(days)*86400+int64(hour*3600+minute*60+sec), int64(nsec)).UTC()
 }
 
 // twoDigits returns the number in the two digits at b[i:], or a number below -1000 if they are not
@@ -335,15 +354,20 @@ func (p *parser) finish(f *Form) bool {
 	if f.yearless {
 		p.year = 2000
 	}
-	if p.month < 1 || p.month > 12 || p.day < 1 || p.hour > 23 || p.min > 59 || p.sec > 60 {
+	if !isDay(p.year, p.month, p.day) || p.hour > 23 || p.min > 59 || p.sec > 60 {
 		return false
 	}
 	loc := p.loc
 	if f.yearless {
 		loc = time.UTC
 	}
-	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
-	if t.Day() != p.day || t.IsZero() { // the zero Time would mean that the line has no time
+	t := utc(p.year, p.month, p.day, p.hour, p.min, min(p.sec, 59), p.nsec)
+	if loc != time.UTC {
+		t = time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
+	}
+	// The clock of the zone may have skipped the time. The zero Time would mean that the line has no
+	// time.
+	if loc != time.UTC && t.Day() != p.day || t.IsZero() {
 		return false
 	}
 	if p.t.IsZero() {
@@ -439,19 +463,25 @@ func (p *parser) fraction() {
 		return
 	}
 	start := p.i
-	unit := int(time.Second)
+	n, digits := 0, 0
 	for p.i++; p.i < len(p.b) && isDigit(p.b[p.i]); p.i++ {
-		unit /= 10
-		p.nsec += int(p.b[p.i]-'0') * unit
+		if digits++; digits <= 9 {
+			n = 10*n + int(p.b[p.i]-'0')
+		}
 	}
 	p.fractional = true
 	if p.b[start] == ':' {
-		if p.i-start > len(":123") {
+		if digits > len("123") {
 			p.i, p.nsec, p.fractional = start, 0, false
 			return
 		}
-		p.nsec = p.nsec / unit * int(time.Millisecond)
+		p.nsec = n * int(time.Millisecond)
+		return
 	}
+	for range 9 - digits {
+		n *= 10
+	}
+	p.nsec = n
 }
 
 // zone reads an optional zone, with or without a space in front.

@@ -276,3 +276,21 @@ func FuzzFind(f *testing.F) {
 		}
 	})
 }
+
+// The fast computation of dates equals time.Date for each day of the calendar.
+func TestDatesEqualTimeDate(t *testing.T) {
+	for year := 1800; year <= 2200; year++ { // the calendar repeats after 400 years
+		for month := range 14 {
+			for day := range 33 {
+				want := time.Date(year, time.Month(month), day, 23, 59, 58, 999_999_999, time.UTC)
+				exists := want.Month() == time.Month(month) && want.Day() == day
+				if isDay(year, month, day) != exists {
+					t.Fatalf("isDay(%d, %d, %d) is %v", year, month, day, !exists)
+				}
+				if got := utc(year, month, day, 23, 59, 58, 999_999_999); exists && got != want {
+					t.Fatalf("%v, want %v", got, want)
+				}
+			}
+		}
+	}
+}
