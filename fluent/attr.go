@@ -13,11 +13,21 @@ import (
 func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
+		a := &attrs[i]
+		if s.mayChange(a) {
+			changed := s.prepare(*a)
+			a = &changed
+		}
 		var k int
-		dst, k = s.attr(dst, s.prepare(attrs[i]))
+		dst, k = s.attr(dst, a)
 		n += k
 	}
 	return dst, n
+}
+
+// mayChange reports whether prepare may change a. Most records save its copies.
+func (s *valuer) mayChange(a *slog.Attr) bool {
+	return s.replace != nil || a.Value.Kind() == slog.KindLogValuer
 }
 
 // prepare resolves the LogValuer of the attribute a and applies ReplaceAttr to it. For a group or
@@ -39,15 +49,16 @@ func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	return a
 }
 
-// attr appends an attribute that was returned by prepare. The result n is the number of pairs. It
-// is usually 1, but 0 if the attribute is omitted, and more for an error with details. A value that
+// attr appends an attribute that prepare need not change. The result n is the number of pairs. It is
+// usually 1, but 0 if the attribute is omitted, and more for an error with details. A value that
 // cannot be encoded is replaced by a text with the reason.
-func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
-	switch a.Value.Kind() {
+func (s *valuer) attr(dst []byte, a *slog.Attr) (_ []byte, n int) {
+	v := a.Value
+	switch v.Kind() {
 	case slog.KindGroup:
-		return s.group(dst, a.Key, a.Value.Group())
+		return s.group(dst, a.Key, v.Group())
 	case slog.KindAny:
-		x := a.Value.Any()
+		x := v.Any()
 		if x == nil && a.Key == "" {
 			return dst, 0
 		}
@@ -58,16 +69,16 @@ func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 				s.scratch.Release(mark)
 				return dst, n
 			}
-			a.Value = slog.StringValue(fault)
+			v = slog.StringValue(fault)
 		} else if err, ok := x.(error); ok {
 			if s.errors != nil {
 				return s.errorDetails(dst, a.Key, err)
 			}
-			a.Value = slog.StringValue(values.Know(err).Text)
+			v = slog.StringValue(values.Know(err).Text)
 		}
 	}
 	at := len(dst)
-	out, err := s.value(msgpack.AppendStr(dst, a.Key), a.Value)
+	out, err := s.value(msgpack.AppendStr(dst, a.Key), v)
 	if err != nil {
 		out = msgpack.AppendStr(msgpack.AppendStr(out[:at], a.Key), values.Fault(s.addPath(err)))
 	}

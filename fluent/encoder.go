@@ -240,7 +240,11 @@ const routerRecordLimit = 1 << 20
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
-		a := v.prepare(attrs[i])
+		a := &attrs[i]
+		if v.mayChange(a) {
+			changed := v.prepare(*a)
+			a = &changed
+		}
 		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 && a.Value.Kind() != slog.KindGroup {
 			if tag := a.Value.String(); checkTag(tag) == nil {
 				s.setTag(tag, streamOf(tag))
@@ -258,9 +262,16 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 // the tag is stored before the entry. Append writes each map with a map16 header and fills in the
 // number of pairs afterwards. Groups without attributes are removed. It implements [encode.Scope].
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	dst, m, err := s.append(dst, r.Time, r, r.Attrs)
+	m.Level = r.Level
+	return dst, m, err
+}
+
+// append implements Append for a record with the time t and the given attributes. r contains the
+// other fields; it is nil if the encoder omits them. append does not set the level of the Meta.
+func (s *scope) append(dst []byte, t time.Time, r *encode.Record, recAttrs []slog.Attr) ([]byte, batch.Meta, error) {
 	e := s.e
-	t := r.Time
-	m := batch.Meta{Level: r.Level, Stream: s.stream}
+	m := batch.Meta{Stream: s.stream}
 	if t.IsZero() {
 		t = time.Now() // an entry requires a time
 	}
@@ -296,21 +307,20 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		n = append(n, k)
 	}
 	last, tag := len(s.levels)-1, s.tag
-	duplicates := s.duplicates || !e.distinct(&s.levels[last].keys, r.Attrs)
-	if len(r.Attrs) > 0 {
+	duplicates := s.duplicates || !e.distinct(&s.levels[last].keys, recAttrs)
+	if len(recAttrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
 			tagged := *s // a copy, because attrs may set another tag
 			var k int
-			dst, k = tagged.attrs(v, dst, r.Attrs)
+			dst, k = tagged.attrs(v, dst, recAttrs)
 			n[last] += k
 			m.Stream, tag = tagged.stream, tagged.tag
 		} else {
 			var k int
-			dst, k = s.attrs(v, dst, r.Attrs)
+			dst, k = s.attrs(v, dst, recAttrs)
 			n[last] += k
 		}
 	}
-	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
 	// Inner groups are completed first, so that an empty group is removed before the pairs of its
 	// enclosing map are counted.
@@ -340,6 +350,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			v.unique = out
 		}
 	}
+	v.free()
 	if deep {
 		dst = flatten(dst, base)
 	}
@@ -382,7 +393,8 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 	n := 0
 	add := func(a slog.Attr) {
 		var k int
-		dst, k = v.attr(dst, v.prepare(a))
+		a = v.prepare(a)
+		dst, k = v.attr(dst, &a)
 		n += k
 	}
 	if e.levelKey != nil {
@@ -447,7 +459,7 @@ func AppendAttrsEvent(dst []byte, tag string, t time.Time, attrs []slog.Attr) (r
 		tagged.setTag(tag, streamOf(tag))
 		s = &tagged
 	}
-	dst, m, err := s.Append(dst, &encode.Record{Time: t, Attrs: attrs})
+	dst, m, err := s.append(dst, t, nil, attrs)
 	return dst, m.Stream, err
 }
 

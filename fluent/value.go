@@ -150,6 +150,10 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 		return msgpack.AppendUint(dst, v.Uint64()), nil
 	case slog.KindBool:
 		return msgpack.AppendBool(dst, v.Bool()), nil
+	case slog.KindTime:
+		s.dst, s.walk.Level = dst, s.level
+		s.Time(v.Time())
+		return s.dst, nil
 	}
 	err := s.begin(dst).Value(v)
 	return s.dst, err
