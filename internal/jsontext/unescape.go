@@ -56,7 +56,7 @@ func AppendUnescaped(dst, s []byte) []byte {
 func ScanString(s []byte, i int) (end int, ascii, escaped bool) {
 	high := uint64(0)
 	for {
-		if i+8 <= len(s) {
+		if i >= 0 && i <= len(s)-8 { // in this form, the compiler omits the bounds checks
 			w := binary.LittleEndian.Uint64(s[i:])
 			high |= w
 			m := Special(w)
