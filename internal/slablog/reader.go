@@ -344,8 +344,7 @@ func (r *reader) fitLocked(l *Lease, p *piece) int {
 	if lim.Records > 0 {
 		n = min(n, lim.Records-l.b.Len())
 	}
-	if lim.Bytes > 0 {
-		left := lim.Bytes - l.b.Bytes()
+	if left := lim.Bytes - l.b.Bytes(); lim.Bytes > 0 && p.size > left {
 		for i := range n {
 			if left -= int(p.blk.slot(p.from + i).Len); left < 0 {
 				n = i
