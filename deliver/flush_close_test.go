@@ -51,7 +51,7 @@ func TestCancelledFlushIsForgotten(t *testing.T) {
 			out.outlet.wakeLoop() // it removes the calls that have ended
 			synctest.Wait()
 			waiting := make(chan int, 1)
-			out.outlet.post(func(time.Time) { waiting <- len(out.outlet.flushes.waiting) })
+			out.outlet.post(func(time.Time) { waiting <- len(out.outlet.m.flushes.waiting) })
 			if n := <-waiting; n > 0 {
 				t.Errorf("%d calls wait", n)
 			}

@@ -51,7 +51,7 @@ func (o *outlet) consumer() slablog.Consumer {
 	}
 	if h, ok := o.led.spill.(heldReporter); ok {
 		c.Held = func(origin [16]byte, first, last uint64) (held []layout.Tickets) {
-			_ = o.spooling.call(func() error {
+			_ = o.m.disk.call(func() error {
 				held = h.Held(origin, first, last)
 				return nil
 			})
@@ -81,10 +81,10 @@ func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
 	for {
-		if k.o.flushes.any() {
-			k.o.flushes.arrive(k.log, k.lastNo)
+		if m.flushes.any() {
+			m.flushes.arrive(k.log, k.lastNo)
 			k.o.publish()
-			k.o.flushes.answer()
+			m.flushes.answer()
 		}
 		if m.end.last || k.crowded() {
 			return false

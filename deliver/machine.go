@@ -13,7 +13,8 @@ import (
 // A machine makes the decisions of an outlet, and nothing else: it starts no goroutine, does not
 // wait and does no I/O. Events change its state (add, answer, sessionEnded, …); next returns the
 // next action. The loop of the outlet executes the action and reports its result as an event. So a
-// test can run the same code through every order of events, without time and goroutines.
+// test can run the same code through every order of events, without time and goroutines. The
+// actions of the spool are methods of disk, which tests run with a simulated spool.
 //
 // A machine has no lock: only the loop calls it. The time is a parameter of each call, and never
 // decreases. Sizes are payload bytes.
@@ -39,6 +40,7 @@ type machine struct {
 	parking *parking
 	account *accounting
 	poison  *poison.Detector
+	flushes *flushes
 	end     *endState
 
 	full bool // the log is full, and callers wait until the spool stores records
@@ -54,7 +56,8 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.queue = &queue{set: set, poison: m.poison}
 	m.sess = &inflight{queue: m.queue, round: 1}
 	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
-	m.disk = &disk{set: set, led: led, queue: m.queue, sess: m.sess, health: m.health, end: m.end, backlog: set.spools()}
+	m.flushes = &flushes{m: m}
+	m.disk = &disk{set: set, spill: set.opt.spill, led: led, queue: m.queue, sess: m.sess, health: m.health, flushes: m.flushes, end: m.end, backlog: set.spools()}
 	m.handler = &handlerPolicy{set: set, led: led, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}
 	m.parking = &parking{set: set, led: led, queue: m.queue, streams: m.streams, account: m.account}
@@ -77,8 +80,8 @@ func (m *machine) next(now time.Time) action {
 	m.handler.endSeries(now)
 	m.health.reportHidden(now)
 	m.endSilent(now)
-	if seq, ok := m.disk.forget(); ok {
-		return action{do: doForget, seq: seq}
+	if m.disk.settled() > 0 {
+		return action{do: doAcknowledge}
 	}
 	if m.sess.end() {
 		return action{do: doClose}

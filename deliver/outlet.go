@@ -43,7 +43,7 @@ import (
 type outlet struct {
 	driver  *driver
 	set     *settings
-	m       *machine // only the loop uses it
+	m       *machine // only the loop uses it, except disk.sync and disk.call
 	led     *ledger
 	brk     *circuit                // only the loop uses it, except its subscribers
 	handler atomic.Pointer[guarded] // nil: no handler
@@ -58,11 +58,9 @@ type outlet struct {
 	end    *closeOnce
 
 	// Only the loop uses these fields.
-	life     *life
-	spare    []report // memory for reports; see life.reports
-	intake   intake
-	flushes  *flushes
-	spooling *spooling
+	life   *life
+	spare  []report // memory for reports; see life.reports
+	intake intake
 
 	shared shared
 }
@@ -135,8 +133,6 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.intake.o = x
-	x.flushes = &flushes{m: x.m}
-	x.spooling = &spooling{spill: set.spill, m: x.m, flushes: x.flushes, events: &x.events}
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
 		d.reportTo(func(err error) { x.events.Post("count", err, 0) })
 	}
@@ -190,7 +186,7 @@ func (o *outlet) loop() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	if o.m.set.spools() {
-		o.spooling.pull(time.Now()) // records of an earlier process
+		o.m.disk.pull(time.Now()) // records of an earlier process
 	}
 	for {
 		now := time.Now()
@@ -216,7 +212,7 @@ func (o *outlet) loop() {
 	}
 	timer.Stop()
 	o.publish()
-	o.flushes.answer()
+	o.m.flushes.answer()
 	o.intake.log.Leave()
 	if o.life != nil { // abandoned: from now on the goroutine of the session owns the list of its batches
 		o.life.whenClosed(o.m.sess.closed)
@@ -233,7 +229,7 @@ func (o *outlet) collect(now time.Time) {
 	o.shared.inbox, o.shared.asked = nil, nil
 	o.shared.mu.Unlock()
 	for _, f := range asked {
-		o.flushes.add(now, f)
+		o.m.flushes.add(now, f)
 	}
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports(o.spare)
@@ -258,7 +254,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
 		o.publish() // publish first, so that Stats after a Flush includes this state
-		o.flushes.answer()
+		o.m.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
 		parent := context.Background()
@@ -292,11 +288,11 @@ func (o *outlet) do(a action, timer *time.Timer) {
 			o.life.close()
 		}
 	case doSpill:
-		o.spooling.append(time.Now(), a.e)
+		o.m.disk.append(time.Now(), a.e)
 	case doPull:
-		o.spooling.pull(time.Now())
-	case doForget:
-		o.spooling.forget(a.seq)
+		o.m.disk.pull(time.Now())
+	case doAcknowledge:
+		o.m.disk.acknowledge()
 	case doHandle:
 		e, b := a.e, copyOf(a.e.b) // copied now, because the records may be settled and their memory reused before the call
 		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
@@ -427,7 +423,7 @@ func (o *outlet) Sync(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	err = errors.Join(err, o.spooling.sync(ctx))
+	err = errors.Join(err, o.m.disk.sync(ctx))
 	if e := o.driver.sync(ctx); e != errClosed { // as in Flush
 		return errors.Join(err, e)
 	}

@@ -43,30 +43,29 @@ const (
 	phaseKind
 )
 
-// action is a decision of the machine. The loop reports the result of doSpill, doPull and doForget
-// before it calls next again. The results of the others may come later.
+// action is a decision of the machine. The loop executes doSpill, doPull and doAcknowledge before
+// it calls next again. The results of the others may come later.
 type action struct {
 	do    doing
 	e     *entry    // entry of doSend, doSpill and doHandle
-	seq   uint64    // sequence number of doForget
 	until time.Time // end of doWait; zero: until something happens
 }
 
-// doing is the kind of an action. Each comment names the method of the machine that gets the
-// result. The actions from doSpill on may be slow.
+// doing is the kind of an action. Each comment names the method that makes the call, or gets
+// its result. The actions from doSpill on may be slow.
 type doing uint8
 
 const (
-	doWait   doing = iota
-	doAgain        // call next again
-	doOpen         // begin a session; result: opened or failedToOpen
-	doSend         // give e to the session; result: answer, refused or sessionEnded
-	doClose        // end the session; result: closed
-	doSpill        // append e to the spool; result: spilled
-	doPull         // read a batch from the spool; result: pulled or notPulled
-	doForget       // acknowledge the batches of the spool up to seq; result: forgotten
-	doHandle       // offer e to the handler; result: handled
-	doEnd          // nothing is left to do
+	doWait        doing = iota
+	doAgain             // call next again
+	doOpen              // begin a session; result: opened or failedToOpen
+	doSend              // give e to the session; result: answer, refused or sessionEnded
+	doClose             // end the session; result: closed
+	doSpill             // append e to the spool: disk.append
+	doPull              // read a batch from the spool: disk.pull
+	doAcknowledge       // acknowledge settled batches of the spool: disk.acknowledge
+	doHandle            // offer e to the handler; result: handled
+	doEnd               // nothing is left to do
 )
 
 // joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.

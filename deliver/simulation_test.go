@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
@@ -116,7 +115,6 @@ type simulation struct {
 	led    *ledger
 	now    time.Time
 
-	spooling     *spooling
 	fault        string
 	noMoreFaults bool // no more faults occur
 	used         [simFaults]int
@@ -221,7 +219,6 @@ func newSimulation(lim simLimits, mut mutant) *simulation {
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		release: func(h *holder) { w.led.forget(h.lease); w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
-	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}, events: new(callback.Reporter)}
 	w.settle()
 	return w
 }
@@ -372,11 +369,11 @@ func (w *simulation) do(a action) {
 				}
 			}
 		}
-		w.spooling.append(w.now, e)
+		w.m.disk.append(w.now, e)
 	case doPull:
-		w.spooling.pull(w.now)
-	case doForget:
-		w.spooling.forget(a.seq)
+		w.m.disk.pull(w.now)
+	case doAcknowledge:
+		w.m.disk.acknowledge()
 	case doHandle:
 		if w.offered != nil {
 			w.fail("the handler is offered two batches")
