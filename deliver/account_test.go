@@ -373,7 +373,6 @@ func (g *lightLog) Leave()                                     {}
 func (g *lightLog) Batch() *batch.Batch { return g.b }
 func (g *lightLog) Keeps() bool         { return false }
 func (g *lightLog) Pins() (int, int)    { return 0, 1 }
-func (g *lightLog) Open() int           { return 0 }
 func (g *lightLog) Settle(int) bool     { return true }
 func (g *lightLog) Release()            {}
 

@@ -36,7 +36,7 @@ func (k *accounting) enter(e *entry, o *batch.Outcome, handler bool) (open, refu
 		bad := b.Select(nil, o.Refused.Append(nil, n))
 		taken -= countable(bad)
 		size -= bad.Bytes()
-		k.refuse(e.h.lease, bad, o.Refusal)
+		k.refuse(e.h, bad, o.Refusal)
 	}
 	// Outcome.Unnamed may count gap markers, which the variable taken does not count.
 	unnamed := min(uint64(o.Unnamed), taken)
@@ -48,7 +48,7 @@ func (k *accounting) enter(e *entry, o *batch.Outcome, handler bool) (open, refu
 	if handler {
 		a.Handled, a.Delivered, size = a.Delivered, 0, 0
 	}
-	k.led.settle(e.h.lease, a, size)
+	k.led.settle(e.h, a, size)
 	return open, refused + int(unnamed)
 }
 
@@ -58,7 +58,7 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var a batch.Account
 	n := countable(e.b)
 	a.Dropped[why] = n
-	k.led.settle(e.h.lease, a, 0)
+	k.led.settle(e.h, a, 0)
 	k.queue.remove(e)
 	return n
 }
@@ -79,7 +79,7 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 
 // refuse accounts for the records of b as refused ([batch.Poison]) and queues dead letters with
 // them.
-func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
+func (k *accounting) refuse(from *holder, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
 	k.countRefused(n, why)
@@ -145,6 +145,6 @@ func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	n := countable(e.b)
 	e.b = e.b.Select(nil, keep) // the remaining records keep their order and their memory
 	n -= countable(e.b)
-	k.led.settle(e.h.lease, batch.Account{Dropped: batch.Drops{batch.Expired: n}}, 0)
+	k.led.settle(e.h, batch.Account{Dropped: batch.Drops{batch.Expired: n}}, 0)
 	return n
 }

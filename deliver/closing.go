@@ -67,9 +67,14 @@ func (m *machine) finish() action {
 // abandon ends the machine although the session has not closed. The session may still read its
 // batches, so their memory stays unchanged until it has closed. If abandon returns true, the caller
 // must ask the session to close, because nothing has asked it yet. That is the case if a call of
-// the spool took too long.
+// the spool took too long. Then records may be left, which log.End keeps or drops.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
+	for _, e := range m.queue.ring {
+		if e.unknown && e.h.owner == ofLog && !e.h.keeps() {
+			m.led.loseUnknown(countable(e.b))
+		}
+	}
 	if end = m.sess.state != none && m.sess.state != ending; end {
 		m.sess.enter(ending)
 	}
@@ -79,7 +84,7 @@ func (m *machine) abandon() (end bool) {
 // save settles the remaining records without the destination, oldest first, so that the spool gets
 // them in order. Each entry is offered to the handler and then appended to the spool. If neither
 // accepts it, both are tried again until Close is over. Then its records stay in crash-safe memory
-// (lease.Keeps) or are dropped. A dropped record counts as unknown if it was given to a session
+// (holder.keeps) or are dropped. A dropped record counts as unknown if it was given to a session
 // that did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
@@ -100,7 +105,7 @@ func (m *machine) save(now time.Time) action {
 		case m.end.stage == late:
 			return action{do: doWait, until: m.wakeAt(now)}
 		}
-		if e.h.lease.Keeps() {
+		if e.h.keeps() {
 			m.queue.remove(e)
 			continue
 		}

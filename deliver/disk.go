@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/outputhook"
 )
 
@@ -76,25 +77,25 @@ func (d *disk) append(now time.Time, e *entry) {
 	// entry may leave the queue.
 	d.flushes.appended(e.h.logNo, seq)
 	why, n, old := d.reason(e), countable(e.b), e.h
-	var out *countedLease
-	var got uint64
+	var out *holder
+	var b *batch.Batch
 	if d.staysOut(e) {
-		out, got, _ = d.next(0, 0)
+		out, b, _ = d.next(0, 0)
 	}
-	d.led.spillFrom(old.lease, n, out)
+	d.led.spillFrom(old, n, out)
 	if d.inUse.begin() {
 		d.set.post("spill", why, n)
 	}
-	if out != nil && got == seq {
-		e.h, e.b = d.handedOut(out, got), out.b // the session reads the memory of old until it answers
-		e.h.parts++
+	if out != nil && out.seq == seq {
+		e.h, e.b = out, b // the session reads the memory of old until it answers
+		out.parts++
 		old.parts--
 		d.queue.releaseUnused(old)
 		return
 	}
 	d.backlog = true
 	if out != nil {
-		d.queue.insert(d.queue.entryOf(d.handedOut(out, got), out.b, now))
+		d.queue.insert(d.queue.entryOf(out, b, now))
 	}
 	if e.place == sent {
 		d.sess.giveUp()
@@ -144,7 +145,7 @@ func (d *disk) used() (n int) {
 // pull reads a batch from the spool. It combines small batches, because a destination that accepts
 // one request per flush interval could otherwise never catch up after an outage.
 func (d *disk) pull(now time.Time) {
-	out, seq, err := d.next(d.set.joins())
+	out, b, err := d.next(d.set.joins())
 	// Even a call that fails may have dropped records, so the account is read first.
 	d.led.readSpill(out)
 	if err == io.EOF {
@@ -156,29 +157,22 @@ func (d *disk) pull(now time.Time) {
 		d.pullAt = now.Add(spillRetry)
 		return
 	}
-	d.queue.insert(d.queue.entryOf(d.handedOut(out, seq), out.b, now))
+	d.queue.insert(d.queue.entryOf(out, b, now))
 }
 
-// next reads the oldest batch, combined with the following ones up to the given size. If there is no
-// batch, out is nil.
-func (d *disk) next(bytes, records int) (out *countedLease, seq uint64, err error) {
-	err = d.call(func() (err error) {
-		c := &countedLease{kept: true}
-		if c.b, seq, err = d.spill.NextUpTo(bytes, records); err == nil {
-			out = c
+// next reads the oldest batch, combined with the following ones up to the given size, and adds it to
+// the list out. A batch that the spool has combined from several covers all numbers after the
+// previous batch, up to its own. If there is no batch, out is nil.
+func (d *disk) next(bytes, records int) (out *holder, b *batch.Batch, err error) {
+	err = d.call(func() error {
+		next, seq, err := d.spill.NextUpTo(bytes, records)
+		if err == nil {
+			out, b = &holder{owner: ofSpool, open: int(countable(next)), first: min(d.last()+1, seq), seq: seq}, next
+			d.out = append(d.out, out)
 		}
 		return err
 	})
-	return out, seq, err
-}
-
-// handedOut adds a batch that the spool has handed out, with its sequence number, to the list out. A
-// batch that the spool has combined from several covers all numbers after the previous batch, up to
-// seq.
-func (d *disk) handedOut(out *countedLease, seq uint64) *holder {
-	h := &holder{lease: out, owner: ofSpool, first: min(d.last()+1, seq), seq: seq}
-	d.out = append(d.out, h)
-	return h
+	return out, b, err
 }
 
 // last returns the number of the last batch that the spool has handed out.

@@ -222,7 +222,6 @@ func (w *simulation) addBatch() {
 	b := w.batchOf(tickets)
 	l := &simLease{w: w, b: b, open: w.lim.records}
 	w.leases = append(w.leases, l)
-	w.led.add(l)
 	w.holders = append(w.holders, w.m.add(w.now, l, uint64(no+1)).h)
 }
 

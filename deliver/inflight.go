@@ -183,14 +183,14 @@ func (s *inflight) sole() *entry {
 // then hung. It returns false if the session has no other batch. Several entries of one leased
 // batch pin its slabs only once.
 func (s *inflight) pinsTooMuch(e *entry) bool {
-	sum, most := e.h.lease.Pins()
+	sum, most := e.h.slabs()
 	if sum == 0 || e.h.pins > 0 {
 		return false
 	}
 	for i, g := range s.given {
 		again := slices.ContainsFunc(s.given[:i], func(o *entry) bool { return o.pin == g.pin })
 		if g.pin != nil && !again {
-			n, _ := g.pin.lease.Pins()
+			n, _ := g.pin.slabs()
 			sum += n
 		}
 	}

@@ -69,6 +69,7 @@ type intake struct {
 	o   *outlet
 	log log
 
+	sole   holder    // lease of sendNow; a field, so that it costs no allocation
 	used   int       // number of leases that are not released
 	lastNo uint64    // number of the latest lease
 	due    time.Time // latest time of the next call of fill; zero: none
@@ -132,17 +133,13 @@ func (k *intake) busy() bool {
 func (k *intake) add(now time.Time, l lease) *entry {
 	k.used++
 	k.lastNo++
-	k.o.led.add(l)
 	return k.o.m.add(now, l, k.lastNo)
 }
 
 // release releases the lease of h when all its records are settled and no session reads them.
 func (k *intake) release(h *holder) {
-	k.o.led.forget(h.lease)
 	h.lease.Release()
-	if h.owner == ofLog {
-		k.used--
-	}
+	k.used--
 }
 
 // readShortage tells the machine whether memory is short. The log acquires a lock to find out, so
@@ -181,7 +178,8 @@ func (k *intake) sendNow(l lease) {
 		o.m.sess.attempts++
 		o.m.sess.answered = true
 		o.m.health.budget.success()
-		o.led.settle(l, batch.Account{Delivered: leasedRecords(b)}, size)
+		k.sole = holder{lease: l}
+		o.led.settle(&k.sole, batch.Account{Delivered: leasedRecords(b)}, size)
 		o.publish()
 		l.Release()
 		return

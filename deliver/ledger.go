@@ -18,39 +18,41 @@ type ledger struct {
 	// mu is held while a lease is settled or opened, and while the accounts of the log and the spool
 	// are read. None of these calls waits for anything but its own lock.
 	mu      sync.Mutex
-	acc     batch.Account   // Accepted, Delivered, Handled and Dropped, without the records of the spool
-	memory  []lease         // leases of the log and copies that may have open records
-	bytes   uint64          // payload bytes of delivered records and gap markers
-	unknown uint64          // number of dropped records that were sent and not answered
-	spilled uint64          // number of records appended to the spool
-	disk    batch.Account   // account of the spool after the last call of the spool that was accounted for
-	out     []*countedLease // batches that the spool has handed out, and that may have open records
-	closed  bool            // the account is final
+	acc     batch.Account // Accepted, Delivered, Handled and Dropped, without the records of the spool
+	bytes   uint64        // payload bytes of delivered records and gap markers
+	unknown uint64        // number of dropped records that were sent and not answered
+	spilled uint64        // number of records appended to the spool
+	disk    batch.Account // account of the spool after the last call of the spool that was accounted for
+	counted []*holder     // copies, and batches that the spool has handed out, that may have open records
+	closed  bool          // the account is final
 }
 
-// add adds a lease of the log.
-func (l *ledger) add(from lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.memory = append(l.memory, from)
-}
-
-// withdrawLocked removes n records from the lease in which they are pending. It returns false if
+// withdrawLocked removes n records from the batch in which they are pending. It returns false if
 // they are already accounted for, which is always the case after close.
-func (l *ledger) withdrawLocked(from lease, n uint64) bool {
-	if l.closed || !from.Settle(int(n)) {
+func (l *ledger) withdrawLocked(from *holder, n uint64) bool {
+	switch {
+	case l.closed:
 		return false
-	}
-	if _, counted := from.(*countedLease); !counted {
+	case from.owner != ofLog:
+		from.open -= int(n)
+	case from.lease.Settle(int(n)):
 		l.acc.Accepted += n
+	default:
+		return false
 	}
 	return true
 }
 
-// settle moves records from the given lease to the ledger. The parameter a counts them as
+// countLocked makes the ledger count the open records of h itself from now on. It forgets batches
+// without open records.
+func (l *ledger) countLocked(h *holder) {
+	l.counted = append(slices.DeleteFunc(l.counted, func(c *holder) bool { return c.open == 0 }), h)
+}
+
+// settle moves records from the given batch to the ledger. The parameter a counts them as
 // delivered, handled or dropped, and size is the number of delivered bytes, gap markers included.
 // After close, settle does nothing.
-func (l *ledger) settle(from lease, a batch.Account, size int) {
+func (l *ledger) settle(from *holder, a batch.Account, size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.withdrawLocked(from, a.Delivered+a.Handled+a.Dropped.Total()) {
@@ -59,10 +61,10 @@ func (l *ledger) settle(from lease, a batch.Account, size int) {
 	}
 }
 
-// spillFrom is called when n records of a lease were appended to the spool. The parameter out is
+// spillFrom is called when n records of a batch were appended to the spool. The parameter out is
 // the batch that the spool has handed out afterwards, or nil. If the records are already accounted
 // for, spillFrom does nothing, and the account does not show them in the spool.
-func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
+func (l *ledger) spillFrom(from *holder, n uint64, out *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.withdrawLocked(from, n) {
@@ -71,20 +73,19 @@ func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	}
 }
 
-// move moves n records from one lease to another, a copy. They are then pending in the ledger.
-func (l *ledger) move(from lease, to *countedLease, n uint64) {
+// move moves the open records of the copy to, which were in the batch from, to the ledger.
+func (l *ledger) move(from, to *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.withdrawLocked(from, n) {
-		to.count += int(n)
-		l.memory = append(l.memory, to)
+	if l.withdrawLocked(from, uint64(to.open)) {
+		l.countLocked(to)
 	}
 }
 
 // readSpill stores the account of the spool after a call of the spool, which may have dropped
 // records. The parameter out is the batch that the call has handed out, or nil. After close the
 // stored account does not change, because the report was made before a late call returned.
-func (l *ledger) readSpill(out *countedLease) {
+func (l *ledger) readSpill(out *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -94,40 +95,28 @@ func (l *ledger) readSpill(out *countedLease) {
 
 // readSpillLocked stores the account of the spool. From now on the ledger counts the records of out
 // itself.
-func (l *ledger) readSpillLocked(out *countedLease) {
-	l.disk = l.spill.Account()
-	l.out = slices.DeleteFunc(l.out, func(c *countedLease) bool { return c.count == 0 })
-	if out != nil {
-		out.count = int(countable(out.b))
-		l.out = append(l.out, out)
+func (l *ledger) readSpillLocked(out *holder) {
+	if l.disk = l.spill.Account(); out != nil {
+		l.countLocked(out)
 	}
 }
 
 // close makes the account final when the time of Close is over. A call that hangs may still settle
-// records, but the account must agree with the report. Records in crash-safe memory stay pending in
-// the log, and records in the spool stay pending there. All other records count as dropped,
-// although they may be in the spool or may still arrive. The result is the number of dropped
-// records that may have been sent and have no answer.
+// records, but the account must agree with the report. Records in the spool stay pending there, and
+// log.End accounts for the records of the log. Records in copies count as dropped, although they
+// may be in the spool or may still arrive. The result is the number of dropped records that may
+// have been sent and have no answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, from := range l.memory {
-		if n := uint64(from.Open()); !from.Keeps() && l.withdrawLocked(from, n) {
+	for _, c := range l.counted {
+		if n := uint64(c.open); c.owner == ofCopy && l.withdrawLocked(c, n) {
 			l.acc.Dropped[batch.Shutdown] += n
 			l.unknown += n
 		}
 	}
-	l.closed, l.memory = true, nil
+	l.closed = true
 	return l.unknown
-}
-
-// forget removes a lease that has no open records, before it is released.
-func (l *ledger) forget(from lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.memory, from); i >= 0 {
-		l.memory = slices.Delete(l.memory, i, i+1)
-	}
 }
 
 // loseUnknown counts n dropped records as unknown: a session got them and did not answer.
@@ -160,12 +149,11 @@ func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Add(batch.Account{Recovered: l.disk.Recovered, Dropped: l.disk.Dropped})
 	a.Pending.Spill = l.disk.Pending.Spill
-	for _, c := range l.out {
-		a.Pending.Spill += uint64(c.count)
-	}
-	for _, from := range l.memory { // the other open records are pending in the log
-		if c, ok := from.(*countedLease); ok {
-			a.Pending.Inflight += uint64(c.count)
+	for _, c := range l.counted {
+		if c.owner == ofSpool {
+			a.Pending.Spill += uint64(c.open)
+		} else {
+			a.Pending.Inflight += uint64(c.open)
 		}
 	}
 	return a

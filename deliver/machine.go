@@ -118,7 +118,7 @@ func (m *machine) add(now time.Time, from lease, logNo uint64) *entry {
 	e := &entry{b: from.Batch(), since: now, first: holder{lease: from, logNo: logNo, parts: 1}}
 	e.h = &e.first
 	if m.queue.ring = append(m.queue.ring, e); e.b.Len() == 0 {
-		m.led.settle(from, batch.Account{}, 0)
+		m.led.settle(e.h, batch.Account{}, 0)
 		m.queue.remove(e)
 	}
 	return e
@@ -429,7 +429,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, sign poison.Sign
 	}
 	switch {
 	case c.Condemn:
-		m.account.refuse(e.h.lease, e.b, why)
+		m.account.refuse(e.h, e.b, why)
 		m.queue.remove(e)
 	case c.Park:
 		m.queue.rest(e, parked)

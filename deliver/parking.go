@@ -76,7 +76,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 		}
 		h := p.streams.held[e.stream()]
 		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= maxHold) {
-			p.account.refuse(e.h.lease, e.b, h.why)
+			p.account.refuse(e.h, e.b, h.why)
 			p.queue.remove(e)
 			return true
 		}
@@ -90,14 +90,12 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 func (p *parking) move(e *entry) {
 	e.copied = true
 	old := e.h
-	if old.owner != ofLog || old.lease.Keeps() {
+	if old.owner != ofLog || old.keeps() {
 		return
 	}
-	to := &countedLease{b: copyOf(e.b)}
-	// The records move to the copy in the account first, so that they are pending in exactly one
-	// place.
-	p.led.move(old.lease, to, countable(e.b))
-	e.h, e.b = &holder{lease: to, owner: ofCopy, logNo: old.logNo, parts: 1}, to.b
+	to := &holder{owner: ofCopy, open: int(countable(e.b)), logNo: old.logNo, parts: 1}
+	p.led.move(old, to)
+	e.h, e.b = to, copyOf(e.b)
 	old.parts--
 	p.queue.releaseUnused(old)
 }

@@ -100,10 +100,10 @@ func (q *queue) remove(e *entry) {
 	q.releaseUnused(e.h)
 }
 
-// releaseUnused releases h if no entry refers to h and no session reads it. It does not release
-// batches of the spool: disk acknowledges those in order.
+// releaseUnused releases the lease of h if no entry refers to h and no session reads it. A batch of
+// the spool has none: disk acknowledges it in order.
 func (q *queue) releaseUnused(h *holder) {
-	if h.parts == 0 && h.pins == 0 && h.owner != ofSpool {
+	if h.parts == 0 && h.pins == 0 && h.owner == ofLog {
 		q.set.release(h)
 	}
 }

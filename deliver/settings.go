@@ -18,7 +18,7 @@ type settings struct {
 	post        func(op string, err error, n uint64)
 	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters about the records of b, which it copies
 	lettersFull func() bool                        // too many dead letters wait to be written
-	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
+	release     func(h *holder)                    // called when no record of a lease is open and no session reads it
 	pending     func() uint64                      // returns the number of records that are pending in the log
 	moved       func(of stateKind, from, to uint8) // called at each transition; nil except in tests
 }

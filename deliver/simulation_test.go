@@ -217,7 +217,7 @@ func newSimulation(lim simLimits, mut mutant) *simulation {
 	w.m = newMachine(&settings{
 		moved: lim.transitions.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
-		release: func(h *holder) { w.led.forget(h.lease); w.released[h] = true }, pending: func() uint64 { return 0 },
+		release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
 	w.settle()
 	return w
@@ -727,7 +727,6 @@ type simLease struct {
 func (l *simLease) Batch() *batch.Batch { return l.b }
 func (l *simLease) Keeps() bool         { return l.w.lim.keeps }
 func (l *simLease) Pins() (int, int)    { return 1, 1000 }
-func (l *simLease) Open() int           { return l.open }
 
 func (l *simLease) Settle(n int) bool {
 	if n > l.open {
