@@ -96,15 +96,18 @@ var (
 	errHandlerBusy    = errors.New("handler has not returned from an earlier call")
 )
 
-// guarded calls an ErrorHandler on a separate goroutine, with a time limit. Only one goroutine at a
-// time may use it, but any goroutine may read its counters.
+// guarded calls an ErrorHandler on a separate goroutine, with a time limit.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
-	late    chan batch.Outcome // receives the outcome of a call that has timed out but not returned; nil: no such call
+	busy    ctxLock // held during a call, also after its time limit
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
+}
+
+func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
+	return &guarded{h: h, timeout: timeout, busy: newCtxLock()}
 }
 
 // copyOf returns a copy of b. Handlers and dead letters get copies, because their calls may outlive
@@ -132,34 +135,25 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) (o batc
 		}
 	}()
 	select {
-	case <-g.late: // this late outcome is ignored, because its records were offered again or sent
-		g.late = nil
+	case g.busy <- struct{}{}:
 	default:
-		if g.late != nil {
-			return acceptedNothing(errHandlerBusy)
-		}
+		return acceptedNothing(errHandlerBusy)
 	}
 	g.calls.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
 	defer cancel()
 	ch := make(chan batch.Outcome, 1)
-	go func() {
-		var o batch.Outcome
-		if err := contain.Call(func() { o = askHandler(ctx, g.h, cause, b) }); err != nil {
-			o = acceptedNothing(fmt.Errorf("handler: %w", err))
-		}
-		ch <- o
-	}()
+	err := within(ctx, func() error {
+		defer g.busy.release()
+		return contain.Call(func() { ch <- askHandler(ctx, g.h, cause, b) })
+	})
 	select {
-	case o = <-ch:
-		return o
-	case <-ctx.Done():
-	}
-	select {
-	case o = <-ch: // the outcome arrived just before the time limit
+	case o = <-ch: // perhaps just before the time limit
 		return o
 	default:
-		g.late = ch
+	}
+	if ctx.Err() != nil {
 		return acceptedNothing(errHandlerTimeout)
 	}
+	return acceptedNothing(fmt.Errorf("handler: %w", err))
 }

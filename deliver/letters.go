@@ -3,7 +3,6 @@ package deliver
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -11,33 +10,29 @@ import (
 )
 
 // deadLetters writes dead letters on a separate goroutine, because the handler may be slow or hang.
-// The goroutine runs while letters are queued. A refused record is settled when its letter is
-// queued, and no letter may be dropped; so the machine sends nothing while maxLetters are queued.
+// A refused record is settled when its letter is queued, and no letter may be dropped; so the
+// machine sends nothing while maxLetters are queued. A letter that fails is not retried, because the
+// handler has had its timeout and other letters are waiting.
 type deadLetters struct {
-	g      *guarded // nil: no dead letters
-	events *callback.Reporter
-	wake   func() // wakes the loop when there is room again
+	g       *guarded // nil: no dead letters
+	events  *callback.Reporter
+	wake    func() // wakes the loop when there is room again
+	queue   *callback.Runner[letter]
+	failing episode // only the goroutine of queue uses it
 
-	failed atomic.Uint64 // number of refused records whose dead letter could not be written
-
-	mu      sync.Mutex // leaf lock; guards the fields below
-	queue   []letter
-	idle    chan struct{} // closed when the goroutine has ended; nil: it does not run
-	failing episode
+	mu     sync.Mutex // leaf lock; guards the fields below
+	queued int        // number of letters that are not written yet
+	unsent uint64     // number of refused records in these letters
+	failed uint64     // number of refused records whose dead letter could not be written
 }
 
-// A letter is a dead letter: a copy of refused records, with the reason. If the reason is an
-// unacceptedError, the output itself did not accept the record, and no account of the destination
-// has it.
+// A letter is a dead letter: a copy of refused records, with the reason.
 type letter struct {
 	b     *batch.Batch
 	cause error
-}
-
-// isRefused reports whether the destination refused the records of l.
-func (l *letter) isRefused() bool {
-	_, unaccepted := l.cause.(unacceptedError)
-	return !unaccepted
+	// refused is the number of records that the destination refused. It is 0 if the output itself
+	// did not accept the record, so that no account of the destination has it.
+	refused uint64
 }
 
 const (
@@ -50,35 +45,31 @@ const (
 
 func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter, wake func()) *deadLetters {
 	l := &deadLetters{events: ev, wake: wake}
+	l.queue = callback.New(l.send, callback.Unlimited)
 	if h != nil {
-		l.g = &guarded{h: h, timeout: timeout}
+		l.g = newGuarded(h, timeout)
 	}
 	return l
 }
 
-// write queues dead letters with a copy of the records of b. If cause has a method NoDeadLetter(k
-// int) bool that returns true, there is no letter for record k. If cause has a method
-// DeadLetterCause(k int) error, its result is the reason for record k. Records with the same reason
-// share a letter.
+// write queues dead letters with a copy of the records of b. If cause has a method
+// DeadLetterCause(k int) error, its result is the reason for record k, and there is no letter for
+// that record if it is nil. Records with the same reason share a letter.
 func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
 	}
-	skips, _ := cause.(interface{ NoDeadLetter(k int) bool })
-	reasons, _ := cause.(interface{ DeadLetterCause(k int) error })
-	if skips == nil && reasons == nil {
+	reasons, ok := cause.(interface{ DeadLetterCause(k int) error })
+	if !ok {
 		l.add(b, cause)
 		return
 	}
 	var causes []error
 	of := map[string][]int{} // indexes of records, by the text of the reason
 	for k := range b.Len() {
-		if skips != nil && skips.NoDeadLetter(k) {
+		why := reasons.DeadLetterCause(k)
+		if why == nil {
 			continue
-		}
-		why := cause
-		if reasons != nil {
-			why = reasons.DeadLetterCause(k)
 		}
 		text := why.Error()
 		if of[text] == nil {
@@ -98,16 +89,20 @@ type unacceptedError struct{ error }
 // add queues a letter with a copy of b. It discards a letter about a record that the output did not
 // accept if unacceptedMost letters are queued.
 func (l *deadLetters) add(b *batch.Batch, cause error) {
-	n := letter{copyOf(b), cause}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !n.isRefused() && len(l.queue) >= unacceptedMost {
-		return
+	n := letter{b: copyOf(b), cause: cause}
+	_, unaccepted := cause.(unacceptedError)
+	if !unaccepted {
+		n.refused = countable(b)
 	}
-	l.queue = append(l.queue, n)
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-		go l.work()
+	l.mu.Lock()
+	discard := unaccepted && l.queued >= unacceptedMost
+	if !discard {
+		l.queued++
+		l.unsent += n.refused
+	}
+	l.mu.Unlock()
+	if !discard {
+		l.queue.Post(n)
 	}
 }
 
@@ -115,70 +110,32 @@ func (l *deadLetters) add(b *batch.Batch, cause error) {
 func (l *deadLetters) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue) >= maxLetters
+	return l.queued >= maxLetters
 }
 
-// unwritten returns the number of refused records without a dead letter, because writing the letter
-// failed or has not happened yet. Close reports them as lost.
-func (l *deadLetters) unwritten() (n uint64) {
+// lost returns the number of refused records without a dead letter: writing the letter failed, or
+// has not happened yet. Close reports both as lost.
+func (l *deadLetters) lost() (failed, unsent uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n = l.failed.Load()
-	for i := range l.queue {
-		if l.queue[i].isRefused() {
-			n += countable(l.queue[i].b)
-		}
-	}
-	return n
+	return l.failed, l.unsent
 }
 
-// work writes the queued letters, oldest first, and closes idle when there are none. A letter that
-// fails is not retried, because the handler has had its timeout and other letters are waiting.
-func (l *deadLetters) work() {
-	for {
-		l.mu.Lock()
-		if len(l.queue) == 0 {
-			close(l.idle)
-			l.idle = nil
-			l.mu.Unlock()
-			l.wake()
-			return
-		}
-		oldest := l.queue[0]
-		l.mu.Unlock()
-		n := oldest.b.Len()
-		out := l.g.call(context.Background(), oldest.cause, oldest.b)
-		err := out.Err()
-		l.mu.Lock()
-		l.queue[0] = letter{}
-		l.queue = l.queue[1:]
-		if oldest.isRefused() {
-			l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
-		}
-		first := err != nil && l.failing.begin()
-		if err == nil {
-			l.failing.end()
-		}
-		l.mu.Unlock()
-		if first {
-			l.events.Post("dead-letter", err, uint64(n))
-		}
-		l.wake()
-	}
-}
-
-// wait waits until all letters are written, or ctx ends.
-func (l *deadLetters) wait(ctx context.Context) {
+// send passes a letter to the handler.
+func (l *deadLetters) send(n letter) {
+	records := n.b.Len()
+	out := l.g.call(context.Background(), n.cause, n.b)
 	l.mu.Lock()
-	idle := l.idle
+	l.queued--
+	l.unsent -= n.refused
+	l.failed += min(n.refused, uint64(out.Open.Len(records)+out.Refused.Len(records)+out.Unnamed))
 	l.mu.Unlock()
-	if idle == nil {
-		return
+	if err := out.Err(); err == nil {
+		l.failing.end()
+	} else if l.failing.begin() {
+		l.events.Post("dead-letter", err, uint64(records))
 	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	l.wake()
 }
 
 // letters returns the handler of dead letters, or nil if there is none. If notify is not nil, the

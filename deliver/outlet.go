@@ -123,7 +123,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
 	if set.Handler != nil {
-		x.handler.Store(&guarded{h: set.Handler, timeout: set.HandlerTimeout})
+		x.handler.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
 	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.wakeLoop)
 	x.set = &settings{
@@ -152,7 +152,7 @@ func (o *outlet) setHandler(h ErrorHandler) {
 	if o.inline {
 		return
 	}
-	o.handler.Store(&guarded{h: h, timeout: o.set.opt.HandlerTimeout})
+	o.handler.Store(newGuarded(h, o.set.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
@@ -449,7 +449,8 @@ func (o *outlet) Stats() Stats {
 	n := o.shared.snap
 	o.shared.mu.Unlock()
 	s := n.stats
-	s.Name, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.driver.panics.Load(), o.dead.failed.Load()
+	s.Name, s.Panics = o.set.opt.Name, o.driver.panics.Load()
+	s.LostDeadLetters, _ = o.dead.lost()
 	if h := o.handler.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}

@@ -45,7 +45,8 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 // works. The other records stay in the spool for the next process. The spool is not closed. The
 // error has the number of records lost by stop.
 func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
-	before, failed := o.Account().Dropped, o.dead.failed.Load()
+	before := o.Account().Dropped
+	failed, _ := o.dead.lost()
 	o.intake.log.Close()
 	deadline, _ := ctx.Deadline()
 	o.Drain(deadline) // shortens the delays before the machine learns that the log has ended
@@ -54,7 +55,7 @@ func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	unknown := o.led.close() // not by the loop, which may hang in the spool or in an inline driver
 	unknown += o.intake.log.End(ctx, done)
 	o.giveUp()
-	o.dead.wait(ctx)
+	_ = o.dead.queue.Wait(ctx)
 	last := o.driver.end(ctx, isClosed(o.done))
 	o.brk.subscribers.close()
 	r := batch.Report{Account: o.Account(), Unknown: unknown}
@@ -82,9 +83,8 @@ func (o *outlet) lossError(ctx context.Context, before *batch.Drops, failed uint
 	}
 	var waiting uint64 // number of refused records whose dead letter is not written yet
 	if o.set.opt.DeadLetter != nil {
-		unwritten := o.dead.unwritten()
-		lost[batch.Poison] = unwritten - min(unwritten, failed)
-		waiting = unwritten - min(unwritten, o.dead.failed.Load())
+		now, unsent := o.dead.lost()
+		lost[batch.Poison], waiting = now-failed+unsent, unsent
 	}
 	n := lost.Total()
 	if n == 0 {

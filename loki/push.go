@@ -177,32 +177,27 @@ func (p *push) refusal() (batch.Set, error) {
 	if len(p.noDeadLetter) == 0 && len(p.errByReason) == 1 {
 		return batch.Of(all...), p.firstRefusal
 	}
-	e := &refusals{error: p.firstRefusal, noDeadLetter: make([]bool, len(all)), errs: make([]error, len(all))}
+	e := &refusals{error: p.firstRefusal, errs: make([]error, len(all))}
 	for k, i := range all {
-		e.noDeadLetter[k] = p.noDeadLetter[int32(i)]
-		e.errs[k] = p.errByReason[p.reasonOf[int32(i)]]
+		if !p.noDeadLetter[int32(i)] {
+			e.errs[k] = p.errByReason[p.reasonOf[int32(i)]]
+		}
 	}
 	return batch.Of(all...), e
 }
 
 // The type refusals is the error of refused records that have several reasons, or of which some
-// must not become dead letters. Both slices are indexed by the position of a record among the
-// refused records.
+// must not become dead letters.
 type refusals struct {
-	error        // of the first refused record
-	noDeadLetter []bool
-	errs         []error
+	error         // of the first refused record
+	errs  []error // by the position among the refused records; nil for a record that must not become a dead letter
 }
 
 // Unwrap returns the error of the first refused record.
 func (e *refusals) Unwrap() error { return e.error }
 
-// NoDeadLetter reports whether refused record k must not become a dead letter. It is called by
-// package deliver.
-func (e *refusals) NoDeadLetter(k int) bool { return k < len(e.noDeadLetter) && e.noDeadLetter[k] }
-
-// DeadLetterCause returns the error of refused record k, for its dead letter. It is called by package
-// deliver.
+// DeadLetterCause returns the error of refused record k, for its dead letter, or nil if the record
+// must not become a dead letter. It is called by package deliver.
 func (e *refusals) DeadLetterCause(k int) error {
 	if k < len(e.errs) {
 		return e.errs[k]

@@ -8,13 +8,18 @@ package callback
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
 )
 
-// DefaultQueue is the default queue length of a [Runner].
-const DefaultQueue = 64
+const (
+	// DefaultQueue is the default queue length of a [Runner].
+	DefaultQueue = 64
+	// Unlimited is the queue length of a [Runner] that drops no value.
+	Unlimited = math.MaxInt
+)
 
 // A Runner passes values to a function, one at a time and in order.
 //
@@ -28,7 +33,7 @@ type Runner[T any] struct {
 	// mu is held for a few instructions. While it is held, no other lock is acquired and no user
 	// code runs, including fn.
 	mu      sync.Mutex
-	ring    []T // the queue, a ring buffer that the first Post allocates
+	ring    []T // the queue, a ring buffer that grows up to the queue length
 	head, n int
 	running bool
 	closed  bool
@@ -70,12 +75,13 @@ func (r *Runner[T]) Post(v T) {
 		r.dropped++
 		return
 	}
-	if r.ring == nil {
-		r.ring = make([]T, r.queue)
-	}
 	if r.n == len(r.ring) {
-		r.popLocked()
-		r.dropped++
+		if r.n < r.queue {
+			r.growLocked()
+		} else {
+			r.popLocked()
+			r.dropped++
+		}
 	}
 	r.ring[(r.head+r.n)%len(r.ring)] = v
 	r.n++
@@ -201,6 +207,14 @@ func (r *Runner[T]) runOne() (found bool) {
 	r.fn(v)
 	returned = true
 	return
+}
+
+// growLocked doubles the length of the ring.
+func (r *Runner[T]) growLocked() {
+	ring := make([]T, min(r.queue, max(DefaultQueue, 2*r.n)))
+	k := copy(ring, r.ring[r.head:])
+	copy(ring[k:], r.ring[:r.head])
+	r.ring, r.head = ring, 0
 }
 
 // popLocked removes the oldest value from the ring.
