@@ -35,12 +35,14 @@ func (m *machine) beLate() {
 	}
 }
 
-// beOver makes Close stop waiting for the destination and for the handler.
-func (m *machine) beOver() {
+// beOver makes Close stop waiting for the destination and for the handler, and from the given time on
+// also for the end of the session.
+func (m *machine) beOver(sessionUntil time.Time) {
 	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
 		m.disk.appendAt = time.Time{} // failed calls of the spool are repeated without a delay
 	}
+	m.end.sessionUntil = sessionUntil
 }
 
 // finished reports whether everything is delivered, including the records in the spool. An open
@@ -50,35 +52,21 @@ func (m *machine) finished() bool {
 	return m.sess.awaited == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
 }
 
-// finish ends the session. When the session has closed, finish ends the machine. If closing takes
-// too long, the loop calls abandon, which ends the machine at once.
-func (m *machine) finish() action {
+// finish ends the session. When the session has closed, or Close stops waiting for that, finish ends
+// the machine. A session that has not closed may still read its batches, so their memory stays
+// unchanged until it has closed.
+func (m *machine) finish(now time.Time) action {
 	switch m.sess.state {
-	case none:
-		m.end.enter(ended)
-		return action{do: doEnd}
 	case opening, live, leaving:
 		m.sess.giveUp()
 		return action{do: doAgain}
-	}
-	return action{do: doWait}
-}
-
-// abandon ends the machine although the session has not closed. The session may still read its
-// batches, so their memory stays unchanged until it has closed. If abandon returns true, the caller
-// must ask the session to close, because nothing has asked it yet. That is the case if a call of
-// the spool took too long. Then records may be left, which log.End keeps or drops.
-func (m *machine) abandon() (end bool) {
-	m.end.enter(ended)
-	for _, e := range m.queue.ring {
-		if e.unknown && e.h.owner == ofLog && !e.h.keeps() {
-			m.led.loseUnknown(countable(e.b))
+	case ending:
+		if until := m.end.sessionUntil; until.IsZero() || now.Before(until) {
+			return action{do: doWait, until: until}
 		}
 	}
-	if end = m.sess.state != none && m.sess.state != ending; end {
-		m.sess.enter(ending)
-	}
-	return end
+	m.end.enter(ended)
+	return action{do: doEnd}
 }
 
 // save settles the remaining records without the destination, oldest first, so that the spool gets
@@ -117,7 +105,7 @@ func (m *machine) save(now time.Time) action {
 	if !m.end.last {
 		return action{do: doWait}
 	}
-	return m.finish()
+	return m.finish(now)
 }
 
 // wakeAt returns the next time at which the machine may have something to do without an event, or

@@ -106,6 +106,7 @@ func (w *simulation) events() (out []event) {
 		add("time", func() { w.now = at })
 	}
 	addFault(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
+	over := func() { w.closed = 3; w.m.beOver(w.now.Add(time.Hour)) }
 	switch w.closed {
 	case 0:
 		add("close", func() { w.closed = 1; w.m.allLeased(); w.m.endBy(w.now, w.now.Add(1e5*time.Hour)) })
@@ -113,13 +114,13 @@ func (w *simulation) events() (out []event) {
 		if w.lim.spool || w.lim.handler {
 			add("late", func() { w.closed = 2; w.m.beLate() })
 		} else { // the destination has all the time
-			add("over", func() { w.closed = 3; w.m.beOver() })
+			add("over", over)
 		}
 	case 2:
-		add("over", func() { w.closed = 3; w.m.beOver() })
+		add("over", over)
 	case 3:
 		if w.s != nil || w.offered != nil {
-			add("abandon", func() { w.closed = 4; w.m.abandon() })
+			add("abandon", func() { w.closed = 4; w.m.beOver(w.now) })
 		}
 	}
 	return out

@@ -99,7 +99,7 @@ func (m *machine) next(now time.Time) action {
 		}
 	}
 	if m.end.stage == closing && m.finished() {
-		return m.finish()
+		return m.finish(now)
 	}
 	if a, ok := m.deliver(now); ok {
 		return a

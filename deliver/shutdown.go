@@ -8,7 +8,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
-	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -121,25 +120,15 @@ func (o *outlet) awaitLoop(ctx context.Context) {
 	case <-sooner.Done():
 	}
 	o.intake.log.Refuse()
-	o.post(func(time.Time) { o.m.beOver() })
+	sessionUntil := time.Now().Add(closeGrace)
+	o.post(func(time.Time) { o.m.beOver(sessionUntil) })
 	o.giveUp()
-	if o.ends(closeGrace) || o.inline { // the loop of an inline outlet ends when its call of the driver returns
-		return
+	grace := closeGrace
+	if !o.inline { // the loop first waits for the session
+		grace += closeGrace
 	}
-	o.post(func(time.Time) {
-		if o.m.abandon() && o.life != nil {
-			o.life.fence(outputhook.ErrClosing)
-		}
-	})
-	o.ends(closeGrace) // if not, the spool hangs
-}
-
-// ends reports whether the loop ends within d.
-func (o *outlet) ends(d time.Duration) bool {
 	select {
 	case <-o.done:
-		return true
-	case <-time.After(d):
-		return false
+	case <-time.After(grace): // a call of the spool or of an inline driver hangs
 	}
 }

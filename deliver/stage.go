@@ -33,6 +33,7 @@ type endState struct {
 	deadline     time.Time // zero: no deadline
 	lateAt       time.Time // time at which Close stops waiting for the destination; zero: there is no handler and no spool
 	handlerUntil time.Time // time at which Close stops waiting for the handler; zero: there is no spool
+	sessionUntil time.Time // time at which Close stops waiting for the end of the session; zero until the stage over
 }
 
 // enter changes the stage. Every transition is made by this method.
