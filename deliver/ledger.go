@@ -129,7 +129,7 @@ func (l *ledger) loseUnknown(n uint64) {
 }
 
 // read calls f with the account while holding the lock, so that no record moves from the log to the
-// ledger during f.
+// ledger during f. The function f may read the other counters.
 func (l *ledger) read(f func(batch.Account)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +137,8 @@ func (l *ledger) read(f func(batch.Account)) {
 }
 
 // account returns the account.
-func (l *ledger) account() batch.Account {
-	a, _, _ := l.now()
+func (l *ledger) account() (a batch.Account) {
+	l.read(func(now batch.Account) { a = now })
 	return a
 }
 
@@ -170,12 +170,4 @@ func countable(b *batch.Batch) (n uint64) {
 		}
 	}
 	return n
-}
-
-// now returns the account, the number of records appended to the spool, and the number of delivered
-// bytes.
-func (l *ledger) now() (a batch.Account, spilled, bytes uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.accountLocked(), l.spilled, l.bytes
 }

@@ -349,8 +349,14 @@ func (o *outlet) Flush(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	return o.unlessClosing(ctx, o.driver.flush)
+}
+
+// unlessClosing calls f, which calls the driver. If Close has begun, or begins before the call of
+// the driver, unlessClosing waits for Close, which flushes and syncs the destination.
+func (o *outlet) unlessClosing(ctx context.Context, f func(context.Context) error) error {
 	if !o.end.begun.Load() {
-		if err = o.driver.flush(ctx); err != errClosed { // otherwise Close has begun in the meantime
+		if err := f(ctx); !errors.Is(err, errClosed) {
 			return err
 		}
 	}
@@ -417,17 +423,12 @@ func (o *outlet) lateError(ctx context.Context) error {
 // the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
 	err := o.Flush(ctx)
-	if o.end.begun.Load() {
-		return errors.Join(err, o.awaitEnd(ctx))
-	}
 	if ctx.Err() != nil {
 		return err
 	}
-	err = errors.Join(err, o.m.disk.sync(ctx))
-	if e := o.driver.sync(ctx); e != errClosed { // as in Flush
-		return errors.Join(err, e)
-	}
-	return errors.Join(err, o.awaitEnd(ctx))
+	return errors.Join(err, o.unlessClosing(ctx, func(ctx context.Context) error {
+		return errors.Join(o.m.disk.sync(ctx), o.driver.sync(ctx))
+	}))
 }
 
 // publish stores a snapshot of the machine for Stats.
@@ -463,7 +464,7 @@ func (o *outlet) Stats() Stats {
 	if n.lastErr != nil {
 		s.LastError = n.lastErr.Error()
 	}
-	s.Account, s.Spilled, s.Bytes = o.led.now()
+	o.led.read(func(a batch.Account) { s.Account, s.Spilled, s.Bytes = a, o.led.spilled, o.led.bytes })
 	return s
 }
 

@@ -58,15 +58,7 @@ func (o *outlet) stop(ctx context.Context) (batch.Report, error) {
 	last := o.driver.end(ctx, isClosed(o.done))
 	o.brk.subscribers.close()
 	r := batch.Report{Account: o.Account(), Unknown: unknown}
-	err := o.lossError(ctx, &before, failed, &r)
-	switch {
-	case err != nil:
-		err = errors.Join(err, last.flush)
-	case ctx.Err() != nil:
-		err = last.fault()
-	default:
-		err = last.err()
-	}
+	err := errors.Join(o.lossError(ctx, &before, failed, &r), last.fault())
 	o.events.Wait(context.WithoutCancel(ctx))
 	return r, err
 }
