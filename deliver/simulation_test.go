@@ -355,7 +355,7 @@ func (w *simulation) do(a action) {
 		}
 	case doClose:
 		if s == nil {
-			w.m.sess.closed() // as in outlet.do
+			w.fail("a session is closed, but there is none")
 			return
 		}
 		s.fenced, s.pass.over = true, true
