@@ -363,7 +363,6 @@ func (g *lightLog) Full() bool                                 { return false }
 func (g *lightLog) Shortage() (drops, waits bool)              { return false, false }
 func (g *lightLog) Flush() (ticket uint64, ok bool)            { return 0, true }
 func (g *lightLog) Leased(uint64) bool                         { return true }
-func (g *lightLog) Pending() uint64                            { return 0 }
 func (g *lightLog) Account(theirs batch.Account) batch.Account { return theirs }
 func (g *lightLog) Close()                                     { g.over.Store(true); signal(g.bell) }
 func (g *lightLog) Refuse()                                    {}

@@ -120,7 +120,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider(m.end.lateAt)
 	consider(m.end.handlerUntil)
 	consider(m.health.notBefore)
-	consider(m.health.hiddenTill())
+	consider(m.health.sendAt)
 	consider(m.disk.appendAt)
 	consider(m.disk.pullAt)
 	consider(m.handler.at)

@@ -20,7 +20,6 @@ import (
 // accepts everything would prevent all probes.
 type handlerPolicy struct {
 	set    *settings
-	led    *ledger
 	health *health
 
 	needs needs
@@ -67,7 +66,7 @@ func (a *handlerPolicy) wants(now time.Time) bool {
 		return false
 	}
 	if a.due == 0 {
-		if n := a.pending(); n > uint64(a.set.opt.PendingLimit) || a.needs.drops || a.needs.waits {
+		if n := a.set.pending(); n > uint64(a.set.opt.PendingLimit) || a.needs.drops || a.needs.waits {
 			a.due = n
 		}
 	}
@@ -89,12 +88,6 @@ func (a *handlerPolicy) cause(late bool) error {
 // repeats reports whether the handler may be called again after a failed call.
 func (a *handlerPolicy) repeats(now time.Time) bool {
 	return a.set.handler && !a.busy && !now.Before(a.at)
-}
-
-// pending returns the number of records that are not settled. They are in the log, in copies or in
-// the spool, and may be in flight.
-func (a *handlerPolicy) pending() uint64 {
-	return a.led.account().Pending.Total() + a.set.pending()
 }
 
 // betweenAttempts reports whether the delay before the next attempt is running and HandlerFirst

@@ -23,9 +23,9 @@ type health struct {
 
 	since    time.Time // time of the first failure since the last success; zero: no failure
 	cause    error     // error of the latest failure
-	hidden   bool      // no event has reported the failure since the last success yet
-	hiddenN  uint64    // number of records of that failure
-	hideTill time.Time // no failure is reported as "send" before this time
+	sendAt   time.Time // time of the event "send" for the failure since the last success; zero: none is due
+	sendN    uint64    // number of records of that failure
+	sent     time.Time // time of the last event "send"
 	gone     episode   // series in which the destination has ended permanently
 	alarmed  episode   // series of failures that require a change of configuration
 	poisoned episode   // series of refused records, which ends when a whole batch is accepted
@@ -83,10 +83,10 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.sized(size)
 	if s.failing() {
 		s.since, s.gone, s.alarmed, s.expiring, s.cause = time.Time{}, episode{}, episode{}, episode{}, nil
-		if !s.hidden {
+		if s.sendAt.IsZero() {
 			s.set.post("recovered", nil, 0)
 		}
-		s.hidden = false
+		s.sendAt = time.Time{}
 	}
 }
 
@@ -140,31 +140,24 @@ func (s *health) hurry(now time.Time) {
 func (s *health) report(now time.Time, b setback, n int) {
 	s.cause = b.err
 	if b.hold && s.alarmed.begin() {
-		s.hidden = false
+		s.sendAt = time.Time{}
 		s.set.post("hold", b.err, uint64(n))
 	} else if !s.failing() {
-		s.hidden, s.hiddenN = true, uint64(n)
-		s.reportHidden(now)
+		s.sendAt, s.sendN = now, uint64(n)
+		if next := s.sent.Add(sendInterval); next.After(now) {
+			s.sendAt = next
+		}
+		s.postSend(now)
 	}
 	s.fails(now)
 }
 
-// reportHidden posts "send" for a failure that is not reported yet, if enough time has passed since
-// the last one.
-func (s *health) reportHidden(now time.Time) {
-	if s.hidden && !now.Before(s.hideTill) {
-		s.hidden, s.hideTill = false, now.Add(sendInterval)
-		s.set.post("send", s.cause, s.hiddenN)
+// postSend posts the event "send" when it is due.
+func (s *health) postSend(now time.Time) {
+	if !s.sendAt.IsZero() && !now.Before(s.sendAt) {
+		s.sendAt, s.sent = time.Time{}, now
+		s.set.post("send", s.cause, s.sendN)
 	}
-}
-
-// hiddenTill returns the time at which a failure must be reported that is not reported yet, or zero
-// if there is none.
-func (s *health) hiddenTill() (t time.Time) {
-	if s.hidden {
-		t = s.hideTill
-	}
-	return t
 }
 
 // fails sets the start of a series of failures, unless one is in progress.
@@ -178,7 +171,7 @@ func (s *health) fails(now time.Time) {
 func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	if s.cause = why; s.gone.begin() {
 		s.fails(now)
-		s.hidden = false
+		s.sendAt = time.Time{}
 		s.set.post("gone", why, dropped)
 	}
 }

@@ -21,7 +21,6 @@ type log interface {
 	Shortage() (drops, waits bool)
 	Flush() (ticket uint64, ok bool)
 	Leased(ticket uint64) bool
-	Pending() uint64
 	Account(theirs batch.Account) batch.Account
 	Close()
 	Refuse()

@@ -58,7 +58,7 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
 	m.flushes = &flushes{m: m}
 	m.disk = &disk{set: set, spill: set.opt.spill, led: led, queue: m.queue, sess: m.sess, health: m.health, flushes: m.flushes, end: m.end, backlog: set.spools()}
-	m.handler = &handlerPolicy{set: set, led: led, health: m.health}
+	m.handler = &handlerPolicy{set: set, health: m.health}
 	m.account = &accounting{set: set, led: led, queue: m.queue, health: m.health}
 	m.parking = &parking{set: set, led: led, queue: m.queue, streams: m.streams, account: m.account}
 	return m
@@ -78,7 +78,7 @@ func (m *machine) next(now time.Time) action {
 	}
 	m.account.expire(now, m.streams.any())
 	m.handler.endSeries(now)
-	m.health.reportHidden(now)
+	m.health.postSend(now)
 	m.endSilent(now)
 	if m.disk.settled() > 0 {
 		return action{do: doAcknowledge}

@@ -29,11 +29,9 @@ type batchLog struct {
 
 	bell chan struct{}
 
-	// The functions full and needs report a shortage of memory. The function further returns the
-	// number of waiting records outside the log. Each may be nil.
-	full    func() bool
-	needs   func() (drops, waits bool)
-	further func() uint64
+	// The functions full and needs report a shortage of memory. Each may be nil.
+	full  func() bool
+	needs func() (drops, waits bool)
 }
 
 func newBatchLog() *batchLog { return &batchLog{bell: make(chan struct{}, 1)} }
@@ -144,13 +142,6 @@ func (g *batchLog) Flush() (ticket uint64, ok bool) {
 }
 
 func (g *batchLog) Leased(ticket uint64) bool { return true }
-
-func (g *batchLog) Pending() (n uint64) {
-	if g.further != nil {
-		n = g.further()
-	}
-	return n + g.unsettled()
-}
 
 // unsettled returns the number of leased records that are not settled.
 func (g *batchLog) unsettled() (n uint64) {

@@ -129,7 +129,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.set = &settings{
 		traits: &traits, opt: &set, handler: set.Handler != nil, oldest: time.Now().Add(-set.Retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.Post, deadLetter: x.dead.write, lettersFull: x.dead.full,
-		release: x.intake.release, pending: func() uint64 { return x.intake.log.Pending() },
+		release: x.intake.release, pending: func() uint64 { return x.Account().Pending.Total() },
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.intake.o = x
@@ -287,7 +287,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.m.disk.acknowledge()
 	case doHandle:
 		e, b := a.e, copyOf(a.e.b) // copied now, because the records may be settled and their memory reused before the call
-		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
+		cause := &PendingError{Pending: o.set.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
 		go func() {
 			out := o.handler.Load().call(o.ctx, cause, b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })

@@ -19,7 +19,7 @@ type settings struct {
 	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters about the records of b, which it copies
 	lettersFull func() bool                        // too many dead letters wait to be written
 	release     func(h *holder)                    // called when no record of a lease is open and no session reads it
-	pending     func() uint64                      // returns the number of records that are pending in the log
+	pending     func() uint64                      // returns the number of records that are not settled
 	moved       func(of stateKind, from, to uint8) // called at each transition; nil except in tests
 }
 

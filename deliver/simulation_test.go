@@ -217,7 +217,7 @@ func newSimulation(lim simLimits, mut mutant) *simulation {
 	w.m = newMachine(&settings{
 		moved: lim.transitions.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
-		release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
+		release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return w.led.account().Pending.Total() },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
 	w.settle()
 	return w

@@ -236,7 +236,8 @@ func TestNextHasEndedAfterEnd(t *testing.T) {
 		}
 
 		_, l = mustOpen()
-		if n := l.Pending(); n != 5 {
+		a := l.Account(batch.Account{})
+		if n := a.Pending.Total(); n != 5 {
 			t.Errorf("leased %v: %d records are recovered", leased, n)
 		}
 		l.Close()

@@ -324,7 +324,10 @@ func (p *pump) Account() (a batch.Account) {
 	return a
 }
 
-func (p *pump) Pending() int { return int(p.log.Pending()) }
+func (p *pump) Pending() int {
+	a := p.log.Account(batch.Account{})
+	return int(a.Pending.Total())
+}
 
 func (p *pump) Close() error {
 	_, err := p.Shutdown(context.Background())

@@ -40,12 +40,6 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 	return st
 }
 
-// Pending returns the number of records that are not settled.
-func (l *Log) Pending() uint64 {
-	p := l.Account(batch.Account{}).Pending
-	return p.Total()
-}
-
 // Account adds the account of the consumer, which is passed in theirs, to the account of the log.
 // See [Log.Stats].
 func (l *Log) Account(theirs batch.Account) batch.Account {
