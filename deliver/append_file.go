@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 
@@ -84,5 +85,8 @@ func (a *appendFile) Close() error {
 	if written.CannotSync(err) {
 		err = nil
 	}
-	return errors.Join(err, a.f.Close())
+	if err = errors.Join(err, a.f.Close()); err != nil {
+		return fmt.Errorf("deliver: cannot close the file: %w", err)
+	}
+	return nil
 }

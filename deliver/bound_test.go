@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestShutdownIsInTime(t *testing.T) {
 					}
 					out := mustOutput(t, d, o)
 					if at == "disk" || at == "everywhere" {
-						out.files.letters = &hungFile{d.until}
+						out.files.lines = []io.Closer{&hungFile{d.until}}
 					}
 					mustLines(t, out, 0, 40, 20)
 					time.Sleep(time.Second)
@@ -109,7 +110,7 @@ func TestShutdownIsInTime(t *testing.T) {
 					if spill && limit < time.Second {
 						most += 500 * time.Millisecond
 					}
-					if out.files.letters != nil {
+					if len(out.files.lines) > 0 {
 						most += 500 * time.Millisecond
 					}
 					if took := time.Since(began); took > most {

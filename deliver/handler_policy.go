@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // A handlerPolicy decides when waiting records are offered to the error handler. That is the case
@@ -144,8 +143,7 @@ func (a *handlerPolicy) endSeries(now time.Time) {
 }
 
 // answered processes the answer of the handler to n records. After a failure, the handler is called
-// again after a random delay (full jitter), as a destination would be. If Close has a deadline, the
-// delay is at most Retry.Min. Only the first failure of a series is reported.
+// again after a delay, as a destination would be. Only the first failure of a series is reported.
 func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()
@@ -156,12 +154,7 @@ func (a *handlerPolicy) answered(now time.Time, out *batch.Outcome, n int) {
 		a.fails, a.at = 0, time.Time{}
 		return
 	}
-	r := a.set.opt.Retry
-	wait := max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter))
-	if a.health.hurried {
-		wait = min(wait, r.Min)
-	}
-	a.at = now.Add(wait)
+	a.at = now.Add(a.health.pause(a.fails, min(out.After, maxRetryAfter)))
 	if a.fails++; a.fails == 1 {
 		a.set.post("handler", err, uint64(n))
 	}

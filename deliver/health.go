@@ -108,21 +108,26 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	return true
 }
 
-// delay sets the time of the next attempt. The wait is the longest of three times: a random delay
-// (full jitter), the delay that the destination asked for, and the wait for a token of the retry
-// budget. After [batch.Hold] it is at least FatalDelay. If Close has a deadline, it is at most
-// Retry.Min.
+// delay sets the time of the next attempt. The wait is at least the delay that the destination asked
+// for and the wait for a token of the retry budget. After [batch.Hold] it is at least FatalDelay.
 func (s *health) delay(now time.Time, b setback) {
-	r := s.set.opt.Retry
-	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
+	least := max(min(b.after, maxRetryAfter), s.budget.take(now))
 	if b.hold {
-		wait = max(wait, r.FatalDelay)
+		least = max(least, s.set.opt.Retry.FatalDelay)
 	}
+	s.notBefore = now.Add(s.pause(s.failures, least))
+	s.retries++
+}
+
+// pause returns the wait after a failure that follows the given number of failures: a random delay
+// (full jitter), or least if that is longer. If Close has a deadline, it is at most Retry.Min.
+func (s *health) pause(failures int, least time.Duration) time.Duration {
+	r := s.set.opt.Retry
+	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, failures)), least)
 	if s.hurried {
 		wait = min(wait, r.Min)
 	}
-	s.notBefore = now.Add(wait)
-	s.retries++
+	return wait
 }
 
 // hurry shortens the current delay and all later ones. It is called when Close has a deadline.

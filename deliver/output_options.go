@@ -208,9 +208,8 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 // files are the files of an Output. The outlet writes to them, and the Output closes them, because
 // the outlet may hang at that time.
 type files struct {
-	spool    *diskqueue.Spool // nil: none
-	letters  io.Closer        // nil: none
-	fallback *appendFile      // nil: none
+	spool *diskqueue.Spool // nil: none
+	lines []io.Closer      // the dead-letter file and the fallback file
 }
 
 // open opens the files named in o and sets the fields of o.Deliver that use them. The error names
@@ -221,11 +220,12 @@ func (f *files) open(o *OutputOptions) error {
 		errs = append(errs, fmt.Errorf("deliver: cannot open %s: %w", field, err))
 	}
 	if o.FallbackFile != "" {
-		f.fallback = &appendFile{path: o.FallbackFile}
-		if err := f.fallback.open(); err != nil {
+		fallback := &appendFile{path: o.FallbackFile}
+		if err := fallback.open(); err != nil {
 			bad("FallbackFile", err)
 		}
-		o.Deliver.Handler = JSONLines(f.fallback)
+		f.lines = append(f.lines, fallback)
+		o.Deliver.Handler = JSONLines(fallback)
 	}
 	if o.SpoolDir != "" {
 		var err error
@@ -244,24 +244,20 @@ func (f *files) open(o *OutputOptions) error {
 		letters.path = filepath.Join(o.SpoolDir, deadLetterName) // the file is opened when the first record is written
 	}
 	if letters.path != "" {
-		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
+		f.lines = append(f.lines, letters)
+		o.Deliver.DeadLetter = DeadLetters(letters, o.Name)
 	}
 	return errors.Join(errs...)
 }
 
 // close closes the open files. They must no longer be in use.
 func (f *files) close() error {
-	var errs [3]error
+	var errs []error
 	if f.spool != nil {
-		errs[0] = f.spool.Close()
+		errs = append(errs, f.spool.Close())
 	}
-	if f.letters != nil {
-		if err := f.letters.Close(); err != nil {
-			errs[1] = fmt.Errorf("deliver: cannot close dead-letter file: %w", err)
-		}
+	for _, c := range f.lines {
+		errs = append(errs, c.Close())
 	}
-	if f.fallback != nil {
-		errs[2] = f.fallback.Close()
-	}
-	return errors.Join(errs[:]...)
+	return errors.Join(errs...)
 }
