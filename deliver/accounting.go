@@ -70,7 +70,7 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
 	// The loop runs over a copy, because the method drop removes entries from the queue.
 	for _, other := range slices.Clone(k.queue.ring) {
-		if other.h == h && (other.place == waiting || other.place == parked) {
+		if other.h == h && other.place == waiting {
 			n += k.drop(other, batch.Failed)
 		}
 	}
@@ -110,7 +110,7 @@ func (k *accounting) expire(now time.Time, held bool) {
 	for _, e := range slices.Clone(k.queue.ring) {
 		// An entry that is in flight or at the handler is skipped, because the answer decides about
 		// its records.
-		if failing && e.place == waiting || e.place == parked && (failing || e.suspect == nil) {
+		if e.place == waiting && (failing || e.parked && e.suspect == nil) {
 			n += k.expireEntry(now, e)
 		}
 	}

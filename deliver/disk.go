@@ -108,7 +108,7 @@ func (d *disk) append(now time.Time, e *entry) {
 // still settle e, or if a later entry is in flight. The result is false if the spool has an older
 // batch to hand out.
 func (d *disk) staysOut(e *entry) bool {
-	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
+	return !d.backlog && (e.parked || e.place != waiting || d.queue.outBehind(e))
 }
 
 // reason returns the reason why e goes to the spool.
@@ -134,7 +134,7 @@ func (d *disk) mayPull(now time.Time) bool {
 func (d *disk) used() (n int) {
 	var last *holder // the entries of a batch are next to each other
 	for _, e := range d.queue.ring {
-		if e.rest != parked && !e.inMemory() && e.h != last {
+		if !e.parked && !e.inMemory() && e.h != last {
 			last = e.h
 			n++
 		}
@@ -219,7 +219,7 @@ func (d *disk) openUpTo(logNo, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {
 		case e.inMemory() && e.h.logNo > logNo || !e.inMemory() && e.h.first > seq:
-		case e.rest == parked:
+		case e.parked:
 			parkedRecords += uint64(e.b.Len())
 		default:
 			open = true

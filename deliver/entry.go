@@ -12,20 +12,15 @@ import (
 // A place is where an entry is.
 //
 //	waiting ◀──▶ sent, or offered to the handler; it returns if records are open or the
-//	   ▲         │        session has ended
-//	   ▼         │
-//	parked ◀─────┘ it is also sent and offered from here
-//
-// An entry is parked while its stream is held (the destination does not accept it now), or if its
-// record is a suspect (it may be the reason why sessions end). An entry is removed when all its
-// records are settled, dropped or in the spool.
+//	   │         │        session has ended
+//	   ▼         ▼
+//	removed: all its records are settled, dropped or in the spool
 type place uint8
 
 const (
 	waiting place = iota
 	sent
 	offered
-	parked
 	removed
 )
 
@@ -40,7 +35,6 @@ type entry struct {
 	h     *holder
 	b     *batch.Batch
 	place place
-	rest  place     // place of e while neither the session nor the handler has it: waiting or parked
 	since time.Time // time at which the batch was leased, or read from the spool
 
 	// These fields are for an entry that was given to the session.
@@ -54,9 +48,12 @@ type entry struct {
 
 	tried bool // the handler was called with e during Close and did not accept all of it
 
-	// These fields are for a parked entry.
-	suspect *poison.Suspect // nil: its stream is held
-	copied  bool            // its bytes count toward Options.ParkedBytes
+	// An entry is parked while its stream is held (the destination does not accept it now), or if its
+	// record is a suspect (it may be the reason why sessions end). It keeps its position in the
+	// queue. A suspect is also sent, as a probe, and Close offers parked entries to the handler.
+	parked  bool
+	suspect *poison.Suspect // of a parked entry; nil: its stream is held
+	copied  bool            // the bytes of the parked entry count toward Options.ParkedBytes
 
 	// The last three fields only save allocations. The field h of a leased batch points to first.
 	// In the first session the field out points to own, which uses the array runs. Few batches have

@@ -229,7 +229,7 @@ func (w *simulation) addBatch() {
 // lateAnswer delivers an answer of a session that has ended.
 func (w *simulation) lateAnswer(h *sentBatch) {
 	h.answered = true
-	if h.e.place == waiting {
+	if h.e.place == waiting && !h.e.parked {
 		h.e.place = sent
 		w.m.sess.awaited++
 	}
@@ -305,7 +305,7 @@ func (w *simulation) firstIsPoisonous() bool {
 func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
-		if e.rest == parked && e.suspect != nil {
+		if e.parked && e.suspect != nil {
 			suspected[e.stream()] = true
 		}
 	}
@@ -478,8 +478,8 @@ func (w *simulation) key() uint64 {
 	m := w.m
 	n(uint64(len(m.queue.ring)))
 	for _, e := range m.queue.ring {
-		n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-		is(e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.copied)
+		n(e.b.First(), uint64(e.b.Len()), uint64(e.place), e.h.seq)
+		is(e.parked, e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.copied)
 	}
 	hashState(reflect.ValueOf(m.poison).Elem(), w.now, n)
 	for _, d := range m.disk.out {

@@ -127,7 +127,7 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 // session may read the memory of e until unpin is called.
 func (s *inflight) takeBack(e *entry) {
 	s.awaited--
-	s.queue.put(e, e.rest)
+	s.queue.put(e, waiting)
 }
 
 // unsent makes the entry e wait again after it was passed to the session but not sent. Either the

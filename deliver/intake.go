@@ -121,7 +121,7 @@ func (k *intake) busy() bool {
 		return false
 	}
 	for _, e := range k.o.m.queue.ring {
-		if e.place != parked {
+		if !e.parked || e.place != waiting {
 			room--
 		}
 	}

@@ -432,7 +432,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, sign poison.Sign
 		m.account.refuse(e.h, e.b, why)
 		m.queue.remove(e)
 	case c.Park:
-		m.queue.rest(e, parked)
+		e.parked = true
 		m.account.suspects += countable(e.b)
 	}
 	if c.Hold {
@@ -589,7 +589,7 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	if e.place != offered { // e went into the spool
 		return
 	}
-	m.queue.put(e, e.rest)
+	m.queue.put(e, waiting)
 	before := countable(e.b)
 	open, refused := m.account.enter(e, &out, true)
 	if n > open+refused {

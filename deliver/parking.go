@@ -42,7 +42,7 @@ func (p *parking) partHeld(e *entry) bool {
 		part := p.queue.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
 		part.unknown = e.unknown
 		p.queue.ring = slices.Insert(p.queue.ring, at+i, part)
-		p.queue.rest(part, parked)
+		part.parked = true
 	}
 	if e.b = e.b.Select(nil, free); len(free) == 0 {
 		p.queue.remove(e)
@@ -58,7 +58,7 @@ func (p *parking) partHeld(e *entry) bool {
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	room := p.set.opt.ParkedBytes
 	for _, e := range p.queue.ring {
-		if e.rest == parked && e.copied {
+		if e.parked && e.copied {
 			room -= e.b.Bytes()
 		}
 	}
@@ -66,7 +66,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	// help, because the destination may be failing.
 	crowded := scarce && now.Sub(p.streams.others) < maxHold
 	for _, e := range p.queue.ring {
-		if e.place != parked || e.copied {
+		if !e.parked || e.place != waiting || e.copied {
 			continue
 		}
 		if size := e.b.Bytes(); size <= room {
@@ -107,16 +107,15 @@ func (p *parking) release(now time.Time) {
 		return
 	}
 	for _, e := range p.queue.ring {
-		if e.rest == parked && e.suspect == nil && !p.streams.IsHeld(e.stream()) {
+		if e.parked && e.suspect == nil && !p.streams.IsHeld(e.stream()) {
 			p.leave(e)
 		}
 	}
 }
 
-// leave ends the parking of e: it makes e wait at its position in the queue.
+// leave ends the parking of e.
 func (p *parking) leave(e *entry) {
-	e.suspect, e.copied = nil, false
-	p.queue.rest(e, waiting)
+	e.parked, e.suspect, e.copied = false, nil, false
 }
 
 // hold marks the streams of the records of b as held. The outcome o left these records open. The

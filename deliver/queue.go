@@ -28,14 +28,6 @@ func (q *queue) put(e *entry, to place) {
 	e.place = to
 }
 
-// rest sets the place of e for the time when neither the session nor the handler has it: waiting or
-// parked. If one of them has e now, e gets this place when it comes back.
-func (q *queue) rest(e *entry, to place) {
-	if e.rest = to; e.place == waiting || e.place == parked {
-		q.put(e, to)
-	}
-}
-
 // entryOf returns a new entry with the records b, which are part of the lease h.
 func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 	h.parts++
@@ -48,7 +40,7 @@ func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 func (q *queue) first(backlog bool) *entry {
 	for _, e := range q.ring {
 		switch {
-		case e.rest == parked:
+		case e.parked:
 		case e.place == offered:
 			return nil
 		case e.place != waiting:
@@ -63,7 +55,7 @@ func (q *queue) first(backlog bool) *entry {
 
 // idle reports whether all entries are parked.
 func (q *queue) idle() bool {
-	return !slices.ContainsFunc(q.ring, func(e *entry) bool { return e.rest != parked })
+	return !slices.ContainsFunc(q.ring, func(e *entry) bool { return !e.parked })
 }
 
 // suspect returns the entry of the suspect s.
@@ -110,12 +102,12 @@ func (q *queue) releaseUnused(h *holder) {
 
 // memory returns the oldest entry whose records are in memory only, without parked entries.
 func (q *queue) memory() *entry {
-	return q.ring.find(func(e *entry) bool { return e.inMemory() && e.rest != parked })
+	return q.ring.find(func(e *entry) bool { return e.inMemory() && !e.parked })
 }
 
 // spillable returns the oldest entry whose records are in memory only, without parked suspects.
 func (q *queue) spillable() *entry {
-	return q.ring.find(func(e *entry) bool { return e.inMemory() && (e.rest != parked || e.suspect == nil) })
+	return q.ring.find(func(e *entry) bool { return e.inMemory() && (!e.parked || e.suspect == nil) })
 }
 
 // behindDisk reports whether a batch of the spool that is older than e waits to be sent. In that
@@ -126,7 +118,7 @@ func (q *queue) behindDisk(e *entry) bool {
 		if o == e {
 			return false
 		}
-		if o.place == waiting && !o.inMemory() {
+		if o.place == waiting && !o.parked && !o.inMemory() {
 			return true
 		}
 	}

@@ -363,7 +363,7 @@ func (w *simulation) do(a action) {
 		e := a.e
 		if w.mutant == mutantSpillBehind {
 			for _, o := range w.m.queue.ring {
-				if o.inMemory() && o.place == waiting {
+				if o.inMemory() && o.place == waiting && !o.parked {
 					e = o
 					break
 				}
@@ -647,7 +647,7 @@ func (w *simulation) check() {
 		w.fail("%d records are in memory, the account reports %d", open, a.Pending.Inflight)
 	}
 	for _, e := range w.m.queue.ring {
-		if e.rest == parked && e.suspect != nil {
+		if e.parked && e.suspect != nil {
 			w.suspects[e.b.First()] = true
 		}
 	}
@@ -663,7 +663,7 @@ func (w *simulation) check() {
 			}
 		}
 	}
-	if e := w.offered; e != nil && (e.place == waiting || e.place == parked) {
+	if e := w.offered; e != nil && e.place == waiting {
 		w.fail("both the handler and the outlet own batch %v", ticketsOf(e.b))
 	}
 	last := make([]uint64, w.lim.streams)

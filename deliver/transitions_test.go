@@ -37,7 +37,7 @@ func (s *transitions) merge(o *transitions) {
 var names = [4][]string{
 	stageKind:   {"running", "closing", "late", "over", "ended"},
 	sessionKind: {"none", "opening", "live", "leaving", "lost", "ending"},
-	entryKind:   {"waiting", "sent", "offered", "parked", "removed"},
+	entryKind:   {"waiting", "sent", "offered", "removed"},
 	phaseKind:   {"Usual", "Pieces", "Server", "Stream", "Alone"},
 }
 
@@ -50,10 +50,9 @@ var diagrams = [4][]string{
 		"leaving -> lost", "lost -> ending", "lost -> none", "ending -> none",
 	},
 	entryKind: {
-		"waiting -> sent", "waiting -> offered", "waiting -> parked", "waiting -> removed",
-		"sent -> waiting", "sent -> parked", "sent -> removed",
-		"offered -> waiting", "offered -> parked", "offered -> removed",
-		"parked -> waiting", "parked -> sent", "parked -> offered", "parked -> removed",
+		"waiting -> sent", "waiting -> offered", "waiting -> removed",
+		"sent -> waiting", "sent -> removed",
+		"offered -> waiting", "offered -> removed",
 	},
 	phaseKind: {
 		"Usual -> Pieces", "Usual -> Server", "Usual -> Stream",
