@@ -266,7 +266,7 @@ func (s *syncSpill) Sync() error { s.n++; return s.err }
 func TestTraits(t *testing.T) {
 	d := newManual(4)
 	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}
-	x := mustNew(t, d, &Options{Name: "there"})
+	x := mustNew(t, d, &Options{name: "there"})
 	if c := x.consumer(); c.Limits != d.traits.Limits || x.Stats().Name != "there" {
 		t.Errorf("%+v, %q", c, x.Stats().Name)
 	}

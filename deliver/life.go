@@ -184,18 +184,19 @@ func (l *life) run() {
 			go l.run()
 		}
 	}()
-	if l.call == callOpen {
-		l.open()
-	}
-	for l.call == callSend {
-		if e, ok := <-l.work; ok {
-			l.transmit(e)
-		} else {
-			l.call = callClose
+	for l.call != callNone {
+		switch l.call {
+		case callOpen:
+			l.open()
+		case callSend:
+			if e, ok := <-l.work; ok {
+				l.transmit(e)
+			} else {
+				l.call = callClose
+			}
+		case callClose:
+			l.close()
 		}
-	}
-	if l.call == callClose {
-		l.close()
 	}
 	finished = true
 }

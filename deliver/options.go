@@ -9,14 +9,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/breaker"
-	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // Options configures the delivery of an [Output]. The zero value is useful: each field
 // states its default and unit.
 type Options struct {
-	// Name identifies the destination in events, reports and Stats. Default "deliver".
-	Name string
+	// name is OutputOptions.Name.
+	name string
 	// Retry configures how a failed attempt is repeated. Default nil: the defaults of
 	// [RetryOptions].
 	Retry *RetryOptions
@@ -63,7 +62,7 @@ type Options struct {
 	//   - "panic" if a call of the destination panics
 	//
 	// It runs on a separate goroutine with a bounded queue, so it may log to this destination.
-	// Default nil: a line on standard error.
+	// Default nil: OutputOptions.OnError.
 	OnError func(batch.Event)
 }
 
@@ -76,12 +75,8 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if o != nil {
 		r = *o
 	}
-	r.Name = cmp.Or(r.Name, "deliver")
 	r.HandlerTimeout = cmp.Or(r.HandlerTimeout, defaultHandlerTimeout)
 	r.ParkedBytes = cmp.Or(r.ParkedBytes, defaultParkedBytes)
-	if r.OnError == nil {
-		r.OnError = callback.ToStderr[batch.Event]
-	}
 	retry, retryErr := r.Retry.resolve()
 	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
 		retry.MaxAge = -1

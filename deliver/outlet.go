@@ -112,7 +112,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		inline: traits.Inline && set.spill == nil && set.Handler == nil,
 		wake:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	x.events.SetOutput(set.Name, set.OnError)
+	x.events.SetOutput(set.name, set.OnError)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(outputhook.ErrClosing) }
 	x.end = &closeOnce{ended: make(chan struct{})}
@@ -442,7 +442,7 @@ func (o *outlet) Stats() Stats {
 	n := o.shared.snap
 	o.shared.mu.Unlock()
 	s := n.stats
-	s.Name, s.Panics = o.set.opt.Name, o.driver.panics.Load()
+	s.Name, s.Panics = o.set.opt.name, o.driver.panics.Load()
 	s.LostDeadLetters, _ = o.dead.lost()
 	if h := o.handler.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()

@@ -56,8 +56,8 @@ type OutputOptions struct {
 	// survive the death of the process. It is a short form of Slab.Crash. Default "": none.
 	CrashDir string
 
-	// Deliver configures the delivery: retry, circuit, error handler. Its field Name is not used.
-	// Default: the defaults of its fields.
+	// Deliver configures the delivery: retry, circuit, error handler. Default: the defaults of its
+	// fields.
 	Deliver Options
 	// FallbackFile is a file for records that the destination does not accept while it is down. An
 	// error handler appends them as JSON lines (0600), so the option excludes Deliver.Handler.
@@ -134,7 +134,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
 
 	d := &r.Deliver
-	d.Name = r.Name
+	d.name = r.Name
 	if d.OnError == nil {
 		d.OnError = r.OnError
 	}
