@@ -54,7 +54,7 @@ type outlet struct {
 	wake   chan struct{} // wakes the loop; capacity 1
 	done   chan struct{} // closed when the loop has ended
 	ctx    context.Context
-	giveUp func() // cancels calls of handlers and the session
+	giveUp func() // cancels calls of handlers and an inline session
 	end    *closeOnce
 
 	// Only the loop uses these fields.
@@ -257,7 +257,11 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.m.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
-		o.life = newLife(o.ctx, o.driver, o.wake, o.m.set.traits.Window)
+		parent := context.Background()
+		if o.inline {
+			parent = o.ctx
+		}
+		o.life = newLife(parent, o.driver, o.wake, o.m.set.traits.Window)
 		if o.life.inline = o.inline; o.inline {
 			o.publish() // the call may hang
 			o.life.open()
