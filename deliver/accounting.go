@@ -88,9 +88,9 @@ func (k *accounting) refuse(from *holder, b *batch.Batch, why error) {
 }
 
 // countRefused counts n records that the destination will never accept. It posts an event for the
-// first refusal since a whole batch was accepted.
+// first refusal of a series.
 func (k *accounting) countRefused(n uint64, why error) {
-	if k.health.poisoned.begin() {
+	if k.health.refused() {
 		k.set.post("poison", cause(why), n)
 	}
 }

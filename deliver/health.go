@@ -28,7 +28,8 @@ type health struct {
 	sent     time.Time // time of the last event "send"
 	gone     episode   // series in which the destination has ended permanently
 	alarmed  episode   // series of failures that require a change of configuration
-	poisoned episode   // series of refused records, which ends when a whole batch is accepted
+	poisoned episode   // series of refused records, which ends when only whole batches were accepted for sendInterval
+	wholeAt  time.Time // time of the first whole batch after the last refused record of that series; zero: none
 	expiring episode   // series of expired records, which ends when a batch is accepted
 
 	bound  int // maximum payload bytes of a batch, set when the destination refuses a batch as too large; 0: no limit
@@ -36,8 +37,9 @@ type health struct {
 }
 
 const (
-	// sendInterval is the minimum time between two events "send". A destination that fails and
-	// recovers more often is reported as if it failed once in that time.
+	// sendInterval is the minimum time between two events "send", and the time without a refused
+	// record that ends a series of them. A destination that fails and recovers more often is
+	// reported as if it failed once in that time.
 	sendInterval = 10 * time.Second
 	// boundStreak is the number of batches near the limit after which bound grows.
 	boundStreak = 256
@@ -77,8 +79,13 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
 	s.brk.Worked(now, cut)
-	if whole {
-		s.poisoned.end()
+	if whole && s.poisoned.on {
+		if s.wholeAt.IsZero() {
+			s.wholeAt = now
+		}
+		if now.Sub(s.wholeAt) >= sendInterval {
+			s.poisoned.end()
+		}
 	}
 	s.sized(size)
 	if s.failing() {
@@ -88,6 +95,12 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 		}
 		s.sendAt = time.Time{}
 	}
+}
+
+// refused is called when the destination has refused records. It reports whether a series begins.
+func (s *health) refused() (first bool) {
+	s.wholeAt = time.Time{}
+	return s.poisoned.begin()
 }
 
 // failed is called after an attempt that left n records undelivered. It reports whether this

@@ -48,6 +48,36 @@ func TestDeadLetterReason(t *testing.T) {
 	})
 }
 
+// Refused records are reported once as long as they follow each other within ten seconds, although
+// other records are accepted between them.
+func TestSeriesOfRefusedRecordsIsReportedOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		x := mustNew(t, refusing(hasTicket(1)), &Options{OnError: ev.Add})
+		deliver := func(n int) {
+			for range n {
+				send(t, &testkit.Model{}, x, lines(1))
+				time.Sleep(2 * time.Second)
+				send(t, &testkit.Model{}, x, ofTicket(2))
+				time.Sleep(2 * time.Second)
+			}
+		}
+		deliver(50)
+		if n := ev.Count("poison"); n != 1 {
+			t.Errorf("%d events in one series", n)
+		}
+		for range 10 {
+			send(t, &testkit.Model{}, x, ofTicket(2))
+			time.Sleep(2 * time.Second)
+		}
+		deliver(1)
+		if n := ev.Count("poison"); n != 2 {
+			t.Errorf("%d events in two series", n)
+		}
+		mustClose(t, x)
+	})
+}
+
 // A dead letter that cannot be written is counted. A series of failures is reported once.
 func TestDeadLetterFails(t *testing.T) {
 	oops := errors.New("disk full")
