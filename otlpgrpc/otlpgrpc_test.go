@@ -180,8 +180,8 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 		{"", grpcError(codes.OutOfRange, "a", 0), want{open: 2, text: "OutOfRange"}},
 		{"", grpcError(codes.DataLoss, "a", 0), want{open: 2, text: "DataLoss"}},
 		{"", grpcError(codes.Canceled, "a", 0), want{open: 2, text: "Canceled"}},
-		{"", grpcError(codes.Internal, "a", 0), want{open: 2, text: "Internal"}},
-		{"", grpcError(codes.Unknown, "a", 0), want{open: 2, text: "Unknown"}},
+		{"", grpcError(codes.Internal, "a", 0), want{open: 2, advice: batch.ServerError, text: "Internal"}},
+		{"", grpcError(codes.Unknown, "a", 0), want{open: 2, advice: batch.ServerError, text: "Unknown"}},
 		{"", grpcError(codes.InvalidArgument, "bad record", 0), want{open: 2, advice: batch.Search, text: "400 Bad Request: InvalidArgument: bad record"}},
 		{"", grpcError(codes.Unauthenticated, "token swordfish", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
 		{"", grpcError(codes.DeadlineExceeded, "swordfish", 0), want{open: 2, text: "DeadlineExceeded: [secret]"}},
@@ -451,7 +451,7 @@ func TestFailedDialSentNothing(t *testing.T) {
 func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	for code, want := range map[int]batch.Advice{
 		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
-		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.Again,
+		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.ServerError,
 		http.StatusOK: batch.Hold, http.StatusAccepted: batch.Hold, http.StatusNoContent: batch.Hold,
 	} {
 		protocols := new(http.Protocols)
