@@ -584,6 +584,35 @@ func TestSuspectAtShutdown(t *testing.T) {
 	}
 }
 
+// A server that fails at all records from the start, for hours, does not change their order, except
+// for one record: without an accepted record nothing shows whether the server or a record is at fault.
+func TestServerErrorsFromTheStartKeepOrder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Return(batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.ServerError}))
+		x := mustNew(t, destOf(sink), &Options{spill: &testkit.Spill{}})
+		for i := range uint64(200) {
+			if err := x.Send(t.Context(), ofTicket(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Hour)
+		sink.Answer(nil)
+		time.Sleep(10 * time.Minute)
+		late, last := 0, uint64(0)
+		all := firstCopies(sink.Got())
+		for _, ticket := range all {
+			if ticket < last {
+				late++
+			}
+			last = max(last, ticket)
+		}
+		if len(all) != 200 || late > 1 {
+			t.Errorf("%d records have arrived, %d of them late: %v", len(all), late, all)
+		}
+		mustClose(t, x)
+	})
+}
+
 // ofTicket returns a batch with one record that has the given ticket.
 func ofTicket(ticket uint64) *batch.Batch {
 	var b batch.Batch

@@ -74,7 +74,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 		}
 	case s.parked:
 		d.postpone(now, s)
-	case enough && !(c.Failing && f.Only) && others < mostSuspects-len(d.suspects):
+	case enough && !(c.Failing && (f.Only || f.Sign == ServerError && len(d.suspects) > 0)) && others < mostSuspects-len(d.suspects):
 		s.parked, c.Park = true, true
 		d.suspects = append(d.suspects, s)
 		d.postpone(now, s)
