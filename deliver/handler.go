@@ -20,8 +20,8 @@ import (
 //   - Settled records count as handled and are not sent again. With the zero Outcome, all
 //     records are settled.
 //   - Open records stay pending. They are offered again after the retry delay, and not before
-//     Outcome.After. During Close, both are at most Retry.Min. Outcome.Advice is ignored. A handler that accepted nothing because of err
-//     returns [batch.FailedOutcome](err).
+//     Outcome.After. During Close, this delay is at most Retry.Min. Outcome.Advice is ignored. A
+//     handler that accepted nothing because of err returns [batch.FailedOutcome](err).
 //   - Refused records will never be accepted by the handler. They are dropped with
 //     [batch.Poison] and become dead letters, like records that the destination refuses.
 //     Otherwise all later records would wait for them while the destination is down.

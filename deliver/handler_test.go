@@ -749,8 +749,8 @@ func TestHandlerIsCalledAgainDuringClose(t *testing.T) {
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
 			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
-			if r, err := shutdown(x, 10*time.Second); err != nil || r.Handled != 4 {
-				t.Errorf("spool %t: %s, %v", spool, r.Account, err)
+			if r, err := shutdown(x, 10*time.Second); err != nil || r.Check() != nil || r.Handled != 4 {
+				t.Errorf("spool %t: %s, %v", spool, r.Account, errors.Join(err, r.Check()))
 			}
 		})
 	}

@@ -31,9 +31,11 @@
 // accepted record as a test. If the server works, the batch is searched for the invalid record.
 //
 // A 403, or a 400 without the text of an API, may come from a firewall that rejects the text of a
-// record. If the server accepts the copy of an earlier record, the batch is searched, too. A record
-// with three 500 or 502 in a row is set aside while the server accepts others, and refused after an
-// hour.
+// record. If the server accepts the copy of an earlier record, the batch is searched, too.
+//
+// After a 500 or 502 the request is retried. If that happens three times and the server accepts other
+// records, the batch is searched for the record at which the server fails. This record is retried
+// apart from the others, and refused after an hour.
 //
 // An answer is ignored if it is truncated, does not end within the Timeout of Config.HTTP, or does
 // not belong to the API, such as a login page.

@@ -42,15 +42,8 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 		d.keep(b, 0)
 		return batch.Outcome{}
 	}
-	message := answerText(&a)
-	o, ok := d.post.Interpret(&a, message)
-	if !ok {
-		o = batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
-	}
-	switch {
-	case a.Status == http.StatusForbidden, !ok && (isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0):
-		return d.prober.CheckProxy(ctx, d.post, o) // the response may be from a proxy, which has not parsed the records
-	case ok:
+	o, rejected := d.prober.Interpret(ctx, d.post, &a, isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0)
+	if !rejected {
 		return o
 	}
 	if bad := d.framer.notJSON(b); bad != nil {

@@ -75,7 +75,7 @@ func (s *client) interpret(res *http.Response, text []byte, whole bool, size int
 		s.shrink(size, segs)
 	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
 		a.kind = requestRefused // Loki cannot store a metadata name; see metaName
-	case (status == http.StatusInternalServerError || status == http.StatusBadGateway) && after == 0:
+	case httpsend.ServerFailed(status, after):
 		a.kind = serverError
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		a.kind = tryAgain

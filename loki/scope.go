@@ -420,7 +420,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 		if e.picks != nil {
 			e.root.pick(p, nil, attrs)
 		}
-		if st = e.stream(p, index); e.picks == nil {
+		if st = e.stream(p, index); e.picks == nil { // index is noLevel, because the streams of all levels exist
 			e.unleveled.Store(st)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -32,18 +31,11 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if a.Status >= 200 && a.Status < 300 {
 		return x.successOutcome(&a, b)
 	}
-	message := answerText(&a)
-	o, ok := x.post.Interpret(&a, message)
-	if !ok {
-		o = batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
+	o, rejected := x.prober.Interpret(ctx, x.post, &a, a.HTML() || len(a.Text) == 0)
+	if rejected {
+		o = x.prober.Check(ctx, x.post, o)
 	}
-	switch {
-	case a.Status == http.StatusForbidden, !ok && (a.HTML() || len(a.Text) == 0):
-		return x.prober.CheckProxy(ctx, x.post, o) // the response may be from a proxy, which has not parsed the records
-	case ok:
-		return o
-	}
-	return x.prober.Check(ctx, x.post, o)
+	return o
 }
 
 // successOutcome returns the outcome of a request with b, whose response a has a status 2xx.

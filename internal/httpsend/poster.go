@@ -174,6 +174,12 @@ func printablePrefix(text string) string {
 	return Printable(text)
 }
 
+// ServerFailed reports whether a response with the given status and Retry-After says that the server
+// has failed, perhaps because of a record.
+func ServerFailed(status int, after time.Duration) bool {
+	return (status == http.StatusInternalServerError || status == http.StatusBadGateway) && after == 0
+}
+
 // Interpret returns the outcome of a response whose status has the same meaning for every server.
 // It returns false for success (2xx) and for rejected records (400, 422), because their details
 // depend on the server.
@@ -190,7 +196,7 @@ func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 		return batch.Outcome{}, false
 	case s == http.StatusRequestEntityTooLarge:
 		o.Advice = batch.Smaller
-	case (s == http.StatusInternalServerError || s == http.StatusBadGateway) && a.After == 0:
+	case ServerFailed(s, a.After):
 		o.Advice = batch.ServerError
 	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.TokenChanged:
 	case s >= 300 && s < 400:

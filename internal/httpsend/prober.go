@@ -2,6 +2,7 @@ package httpsend
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -54,18 +55,29 @@ func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Ou
 	return c.Ask(ctx, p, o)
 }
 
-// CheckProxy returns the outcome for a request that a proxy may have rejected because of the text of
-// a record, as a firewall does. o is the outcome so far, in which all records are undelivered. If
-// the server accepts the probe with the reference record, the advice is [batch.Doubt], because
+// Interpret returns the outcome of the response a, whose status is not 2xx. foreign reports that the
+// text of a is not from the API. If rejected is true, the API has rejected the records (400 or 422):
+// the caller looks for the records at fault, and otherwise calls Check.
+//
+// A proxy may have sent a 403, or a foreign 400, because of the text of a record, as a firewall does.
+// If the server accepts the probe with the reference record, the advice is [batch.Doubt], because
 // another instance of the proxy may have accepted it.
-func (c *Prober) CheckProxy(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
+func (c *Prober) Interpret(ctx context.Context, p *Poster, a *Answer, foreign bool) (o batch.Outcome, rejected bool) {
+	message := c.Message(a)
+	o, known := p.Interpret(a, message)
+	if !known {
+		o = batch.Outcome{Open: batch.All(), Why: p.Refusal(a.Status, message), Advice: batch.Hold}
+	}
+	if a.Status != http.StatusForbidden && (known || !foreign) {
+		return o, !known
+	}
 	if c.body == nil {
-		return o
+		return o, false
 	}
 	if o = c.Ask(ctx, p, o); o.Advice == batch.Search {
 		o.Advice = batch.Doubt
 	}
-	return o
+	return o, false
 }
 
 // Ask is like Check, but always sends the probe. If the server answers the probe with a status that

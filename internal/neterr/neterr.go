@@ -3,13 +3,18 @@ package neterr
 
 import (
 	"net"
+	"net/url"
 	"os"
 )
 
 // Cause returns err for a message that already contains the operation and the address: the text of
 // a [net.OpError] becomes that of its cause, such as "connection refused". The result wraps err. An
-// alert of TLS ("remote error", "local error") and all other errors are returned unchanged.
+// alert of TLS ("remote error", "local error") and all other errors are returned unchanged. Of a
+// [url.Error] only the cause is used.
 func Cause(err error) error {
+	if request, ok := err.(*url.Error); ok {
+		err = request.Err
+	}
 	if op, ok := err.(*net.OpError); ok && op.Op != "remote error" && op.Op != "local error" {
 		return cause{op}
 	}

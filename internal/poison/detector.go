@@ -167,7 +167,7 @@ func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// A Sign is how a failure showed.
+// A Sign tells how a failure was detected.
 type Sign uint8
 
 const (

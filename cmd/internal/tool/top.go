@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -324,10 +323,6 @@ func notFound(target string, failed []error) error {
 func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
-	}
-	var request *url.Error
-	if errors.As(err, &request) {
-		err = request.Err
 	}
 	return exit.Runtime(fmt.Errorf("%s: %w", path, neterr.Cause(err)))
 }
